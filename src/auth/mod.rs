@@ -1,0 +1,42 @@
+//! Who calls: the sandbox's signature on the request, the token that it carries, and what that token allows.
+
+mod crypto;
+pub mod keys;
+pub mod rate;
+pub mod scope;
+pub mod session;
+pub mod signature;
+pub mod token;
+
+pub use scope::Scopes;
+
+use rate::Rate;
+
+/// A caller, as far as its token tells.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    pub subject: String,
+    pub scopes: Scopes,
+    /// Unix seconds; none for callers that need no token.
+    pub expires: Option<u64>,
+    pub job_id: Option<String>,
+    pub sandbox_id: Option<String>,
+    pub customer_id: Option<String>,
+    /// Limits by scope pattern, in the order of the patterns.
+    pub rates: Vec<(String, Rate)>,
+}
+
+impl Identity {
+    /// Everybody, where no JWT keys are configured.
+    pub fn dev() -> Self {
+        Identity {
+            subject: "dev".into(),
+            scopes: Scopes::parse("*"),
+            expires: None,
+            job_id: None,
+            sandbox_id: None,
+            customer_id: None,
+            rates: Vec::new(),
+        }
+    }
+}

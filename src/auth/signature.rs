@@ -1,0 +1,274 @@
+//! `X-Sandbox-Signature: t=<unix>,s=<hex>`: HMAC-SHA256 over `<t>.<METHOD>.<path>`.
+
+use std::borrow::Cow;
+
+use ring::hmac;
+use zeroize::Zeroizing;
+
+use crate::keyring::Secret;
+use crate::pattern::Pattern;
+
+pub const HEADER: &str = "x-sandbox-signature";
+
+/// Paths that probes and package caches use without a signature.
+pub const DEFAULT_EXEMPT: [&str; 9] = [
+    "/healthz",
+    "/health",
+    "/root/*",
+    "/root/**",
+    "/npm/*",
+    "/npm/**",
+    "/otel/*",
+    "/otel/**",
+    "/.well-known/jwks.json",
+];
+
+/// What a bad signature leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Allow, and log the verdict.
+    Log,
+    /// Allow, and tell the caller in X-Signature-Status.
+    Warn,
+    /// Refuse with 403.
+    Enforce,
+}
+
+impl Mode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Log => "log",
+            Mode::Warn => "warn",
+            Mode::Enforce => "enforce",
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub mode: Mode,
+    pub drift_seconds: u64,
+    pub exempt: Vec<Pattern>,
+}
+
+impl Settings {
+    pub fn is_exempt(&self, path: &str) -> bool {
+        self.exempt.iter().any(|pattern| pattern.matches(path))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Valid,
+    Missing,
+    Malformed,
+    InvalidTimestamp,
+    Expired { drift: u64 },
+    NoSecret,
+    Mismatch,
+}
+
+impl Verdict {
+    /// The words that scripts grep for.
+    pub fn reason(self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Verdict::Valid => "valid",
+            Verdict::Missing => "missing_signature",
+            Verdict::Malformed => "malformed_signature",
+            Verdict::InvalidTimestamp => "invalid_timestamp",
+            Verdict::Expired { drift } => {
+                return format!("expired_timestamp_drift={drift}s").into();
+            }
+            Verdict::NoSecret => "no_signing_secret_configured",
+            Verdict::Mismatch => "hmac_mismatch",
+        })
+    }
+}
+
+/// The shared secret, kept only as the HMAC state that it leads to.
+#[derive(Clone)]
+pub struct SigningKey(hmac::Key);
+
+impl SigningKey {
+    /// Even-length hex is decoded, anything else counts as the bytes themselves.
+    pub fn new(secret: &Secret) -> Self {
+        let raw = secret.expose();
+        let decoded = Zeroizing::new(hex::decode(raw).unwrap_or_default());
+        let bytes = if decoded.is_empty() { raw } else { &decoded };
+        SigningKey(hmac::Key::new(hmac::HMAC_SHA256, bytes))
+    }
+
+    /// The header that a sandbox would send.
+    pub fn sign(&self, timestamp: u64, method: &str, path: &str) -> String {
+        let message = format!("{timestamp}.{method}.{path}");
+        let tag = hmac::sign(&self.0, message.as_bytes());
+        format!("t={timestamp},s={}", hex::encode(tag))
+    }
+}
+
+/// The checks in the order of the contract: shape, time, secret, digits, digest.
+pub fn check(
+    key: Option<&SigningKey>,
+    drift_seconds: u64,
+    header: Option<&[u8]>,
+    method: &str,
+    path: &str,
+    now: u64,
+) -> Verdict {
+    let header = header.unwrap_or_default().trim_ascii();
+    if header.is_empty() {
+        return Verdict::Missing;
+    }
+    let Some((timestamp, digits)) = std::str::from_utf8(header).ok().and_then(split) else {
+        return Verdict::Malformed;
+    };
+    let Ok(signed_at) = timestamp.parse::<i64>() else {
+        return Verdict::InvalidTimestamp;
+    };
+    let drift = i128::from(now).abs_diff(i128::from(signed_at));
+    if drift > u128::from(drift_seconds) {
+        return Verdict::Expired {
+            drift: u64::try_from(drift).unwrap_or(u64::MAX),
+        };
+    }
+    let Some(SigningKey(key)) = key else {
+        return Verdict::NoSecret;
+    };
+    if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Verdict::Malformed;
+    }
+    let mut tag = [0u8; 32];
+    if hex::decode_to_slice(digits, &mut tag).is_err() {
+        return Verdict::Mismatch;
+    }
+    let mut message = Vec::with_capacity(timestamp.len() + method.len() + path.len() + 2);
+    message.extend_from_slice(timestamp.as_bytes());
+    message.push(b'.');
+    message.extend_from_slice(method.as_bytes());
+    message.push(b'.');
+    message.extend_from_slice(path.as_bytes());
+    match hmac::verify(key, &message, &tag) {
+        Ok(()) => Verdict::Valid,
+        Err(_) => Verdict::Mismatch,
+    }
+}
+
+/// `t` and `s`, neither of them empty. Other parts are allowed, parts without `=` are not.
+fn split(header: &str) -> Option<(&str, &str)> {
+    let (mut timestamp, mut digits) = ("", "");
+    for part in header.split(',') {
+        let (key, value) = part.trim().split_once('=')?;
+        match key.trim_end() {
+            "t" => timestamp = value.trim(),
+            "s" => digits = value.trim(),
+            _ => {}
+        }
+    }
+    (!timestamp.is_empty() && !digits.is_empty()).then_some((timestamp, digits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> SigningKey {
+        SigningKey::new(&Secret::new(text.as_bytes()).unwrap())
+    }
+
+    fn verdict(header: Option<&str>, now: u64) -> Verdict {
+        let key = key("secret");
+        check(Some(&key), 60, header.map(str::as_bytes), "GET", "/a", now)
+    }
+
+    #[test]
+    fn agrees_with_openssl() {
+        // printf '1700000000.GET./a' | openssl dgst -sha256 -hmac secret
+        let openssl = "7301eb87e6db5ce1cbb17c94cfa2f00569f740238d84c2e4f8845c4a22bf4cfa";
+        assert_eq!(
+            key("secret").sign(1_700_000_000, "GET", "/a"),
+            format!("t=1700000000,s={openssl}")
+        );
+    }
+
+    #[test]
+    fn hex_secrets_are_decoded_and_others_are_not() {
+        assert_eq!(
+            key("736563726574").sign(1, "GET", "/"),
+            key("secret").sign(1, "GET", "/")
+        );
+        assert_ne!(
+            key("73656372657").sign(1, "GET", "/"),
+            key("secret").sign(1, "GET", "/")
+        );
+    }
+
+    #[test]
+    fn every_reason_in_its_order() {
+        let now = 1_700_000_000;
+        let good = key("secret").sign(now, "GET", "/a");
+        let (_, digits) = good.split_once("s=").unwrap();
+        let cases = [
+            (Some(good.clone()), "valid"),
+            (
+                Some(format!(" t = {now} , v=2 , s = {} ", digits.to_uppercase())),
+                "valid",
+            ),
+            (None, "missing_signature"),
+            (Some("  ".into()), "missing_signature"),
+            (Some(format!("t={now}")), "malformed_signature"),
+            (Some(format!("t={now},s=")), "malformed_signature"),
+            (
+                Some(format!("t={now},s={digits},junk")),
+                "malformed_signature",
+            ),
+            (Some(format!("t={now},s=zz")), "malformed_signature"),
+            (Some(format!("t=soon,s={digits}")), "invalid_timestamp"),
+            (
+                Some(format!("t=99999999999999999999,s={digits}")),
+                "invalid_timestamp",
+            ),
+            (
+                Some(format!("t={},s=zz", now - 61)),
+                "expired_timestamp_drift=61s",
+            ),
+            (
+                Some(format!("t={},s=zz", now + 61)),
+                "expired_timestamp_drift=61s",
+            ),
+            (
+                Some(format!("t={},s={digits}", i64::MIN)),
+                "expired_timestamp_drift=9223372038554775808s",
+            ),
+            (Some(format!("t={now},s={}", &digits[2..])), "hmac_mismatch"),
+            (Some(format!("t={now},s={}", &digits[1..])), "hmac_mismatch"),
+            (Some(format!("t={},s={digits}", now - 1)), "hmac_mismatch"),
+            (Some(key("other").sign(now, "GET", "/a")), "hmac_mismatch"),
+            (Some(key("secret").sign(now, "POST", "/a")), "hmac_mismatch"),
+            (Some(key("secret").sign(now, "GET", "/b")), "hmac_mismatch"),
+        ];
+        for (header, reason) in cases {
+            assert_eq!(
+                verdict(header.as_deref(), now).reason(),
+                reason,
+                "{header:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_limits_of_the_drift_pass() {
+        for at in [1_700_000_060, 1_699_999_940] {
+            let header = key("secret").sign(at, "GET", "/a");
+            assert_eq!(verdict(Some(&header), 1_700_000_000), Verdict::Valid);
+        }
+    }
+
+    #[test]
+    fn without_a_secret_the_time_still_comes_first() {
+        let checked = |header: &[u8]| check(None, 60, Some(header), "GET", "/", 1000);
+        assert_eq!(checked(b"t=1000,s=zz"), Verdict::NoSecret);
+        assert_eq!(checked(b"t=1,s=zz"), Verdict::Expired { drift: 999 });
+        assert_eq!(checked(b"\xff"), Verdict::Malformed);
+    }
+}

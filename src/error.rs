@@ -1,0 +1,336 @@
+//! What can go wrong, as closed sets: a new member doesn't compile until it has a status, a code and a label.
+//!
+//! [`Refusal`] is what a caller over HTTP gets instead of an answer. [`Failure`] is what ends a command.
+//! [`Problem`] is one thing wrong with what an operator configured; they are collected and reported together.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use http::StatusCode;
+
+/// Why a request was not served. The one place where an error status is chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// Two ways to tell where the body ends.
+    AmbiguousFraming,
+    /// A path that an upstream could read differently than we do.
+    UnsafePath(&'static str),
+    /// The sandbox's signature, in enforce mode. The text is the contract's reason.
+    Signature(Cow<'static, str>),
+    /// No token, or none that holds. The label says which; the caller isn't told.
+    Unauthenticated(&'static str),
+    /// A virtual key was sent, and there is nothing to look it up in.
+    KeyStoreUnavailable,
+    /// Key administration without `ATI_ADMIN_TOKEN`.
+    AdminDisabled,
+    /// Key administration without a database.
+    AdminStoreMissing,
+    /// As much is under way as the operator allows.
+    Overloaded,
+    /// No built-in and no route.
+    NotFound { passthrough: bool },
+    /// A known path, another method.
+    MethodNotAllowed { allow: &'static str },
+    /// `/.well-known/jwks.json` without an ES256 key.
+    JwksNotConfigured,
+    /// A route of the contract that this build doesn't serve yet.
+    NotImplemented,
+    /// A defect of ours. The reason is in the log.
+    Internal,
+}
+
+/// How a refusal looks on the wire. Clients of existing deployments tell these apart.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Body {
+    Empty,
+    Text(Cow<'static, str>),
+    /// `{"error": <text>}`
+    Json(Cow<'static, str>),
+}
+
+impl Refusal {
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Refusal::AmbiguousFraming | Refusal::UnsafePath(_) => StatusCode::BAD_REQUEST,
+            Refusal::Signature(_) => StatusCode::FORBIDDEN,
+            Refusal::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
+            Refusal::KeyStoreUnavailable
+            | Refusal::AdminDisabled
+            | Refusal::AdminStoreMissing
+            | Refusal::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::NotFound { .. } | Refusal::JwksNotConfigured => StatusCode::NOT_FOUND,
+            Refusal::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Refusal::NotImplemented => StatusCode::NOT_IMPLEMENTED,
+            Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    pub fn body(&self) -> Body {
+        match self {
+            Refusal::AmbiguousFraming => {
+                Body::Text("bad request: both Transfer-Encoding and Content-Length".into())
+            }
+            Refusal::UnsafePath(what) => Body::Text(format!("bad request: {what}").into()),
+            Refusal::Signature(reason) => Body::Text(reason.clone()),
+            Refusal::Unauthenticated(_)
+            | Refusal::KeyStoreUnavailable
+            | Refusal::AdminDisabled
+            | Refusal::MethodNotAllowed { .. } => Body::Empty,
+            Refusal::AdminStoreMissing => {
+                Body::Json("admin endpoints require ATI_DB_URL + ATI_ADMIN_TOKEN".into())
+            }
+            Refusal::Overloaded => Body::Json("too many requests in flight".into()),
+            Refusal::NotFound { passthrough: true } => {
+                Body::Text("not found: no passthrough route".into())
+            }
+            Refusal::NotFound { passthrough: false } => {
+                Body::Text("not found: passthrough disabled".into())
+            }
+            Refusal::JwksNotConfigured => Body::Json("JWKS not configured".into()),
+            Refusal::NotImplemented => Body::Json("not implemented".into()),
+            Refusal::Internal => Body::Json("internal error".into()),
+        }
+    }
+
+    /// A header that this refusal owes the caller besides its body.
+    pub fn header(&self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Refusal::MethodNotAllowed { allow } => Some(("allow", allow)),
+            Refusal::Overloaded => Some(("retry-after", "1")),
+            _ => None,
+        }
+    }
+
+    /// The `reason` label of `ati_refusals_total`: one of a fixed few, never what a caller sent.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Refusal::AmbiguousFraming => "ambiguous_framing",
+            Refusal::UnsafePath(_) => "unsafe_path",
+            Refusal::Signature(reason) => signature_label(reason),
+            Refusal::Unauthenticated(label) => label,
+            Refusal::KeyStoreUnavailable => "key_store_unavailable",
+            Refusal::AdminDisabled => "admin_disabled",
+            Refusal::AdminStoreMissing => "admin_store_missing",
+            Refusal::Overloaded => "overloaded",
+            Refusal::NotFound { .. } => "not_found",
+            Refusal::MethodNotAllowed { .. } => "method_not_allowed",
+            Refusal::JwksNotConfigured => "jwks_not_configured",
+            Refusal::NotImplemented => "not_implemented",
+            Refusal::Internal => "internal",
+        }
+    }
+
+    /// Whether the connection ends with this answer, because what follows on it can't be trusted.
+    pub fn poisons_connection(&self) -> bool {
+        matches!(
+            self,
+            Refusal::AmbiguousFraming | Refusal::UnsafePath(_) | Refusal::Internal
+        )
+    }
+}
+
+/// The drift in `expired_timestamp_drift=61s` is the caller's to choose, so it is no label.
+fn signature_label(reason: &str) -> &'static str {
+    match reason {
+        "missing_signature" => "missing_signature",
+        "malformed_signature" => "malformed_signature",
+        "invalid_timestamp" => "invalid_timestamp",
+        "no_signing_secret_configured" => "no_signing_secret_configured",
+        "hmac_mismatch" => "hmac_mismatch",
+        _ => "expired_timestamp",
+    }
+}
+
+/// The public code of a failed command. Its prefix decides the exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    ToolNotFound,
+    ExecutionFailed,
+    ScopeDenied,
+    AuthExpired,
+    MissingKey,
+    ProviderTimeout,
+    UpstreamError,
+    ProviderNotFound,
+    MissingArg,
+    InvalidValue,
+    RateExceeded,
+}
+
+impl Code {
+    pub const ALL: [Code; 11] = [
+        Code::ToolNotFound,
+        Code::ExecutionFailed,
+        Code::ScopeDenied,
+        Code::AuthExpired,
+        Code::MissingKey,
+        Code::ProviderTimeout,
+        Code::UpstreamError,
+        Code::ProviderNotFound,
+        Code::MissingArg,
+        Code::InvalidValue,
+        Code::RateExceeded,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Code::ToolNotFound => "tool.not_found",
+            Code::ExecutionFailed => "tool.execution_failed",
+            Code::ScopeDenied => "auth.scope_denied",
+            Code::AuthExpired => "auth.expired",
+            Code::MissingKey => "auth.missing_key",
+            Code::ProviderTimeout => "provider.timeout",
+            Code::UpstreamError => "provider.upstream_error",
+            Code::ProviderNotFound => "provider.not_found",
+            Code::MissingArg => "input.missing_arg",
+            Code::InvalidValue => "input.invalid_value",
+            Code::RateExceeded => "rate.exceeded",
+        }
+    }
+
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Code::ToolNotFound | Code::ExecutionFailed => 1,
+            Code::MissingArg | Code::InvalidValue => 2,
+            Code::ScopeDenied | Code::AuthExpired | Code::MissingKey => 3,
+            Code::ProviderTimeout | Code::UpstreamError | Code::ProviderNotFound => 4,
+            Code::RateExceeded => 5,
+        }
+    }
+}
+
+/// What ends a command: a code for scripts, a sentence for people, perhaps what to do about it.
+#[derive(Debug)]
+pub struct Failure {
+    pub code: Code,
+    pub message: String,
+    pub hint: Option<String>,
+    pub source: Option<anyhow::Error>,
+}
+
+impl Failure {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Failure {
+            code,
+            message: message.into(),
+            hint: None,
+            source: None,
+        }
+    }
+
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Failure::new(Code::InvalidValue, message)
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub fn because(mut self, source: impl Into<anyhow::Error>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Everything wrong at once, as one failure of a command.
+    pub fn from_problems(what: &str, problems: &[Problem]) -> Self {
+        let list: Vec<String> = problems.iter().map(Problem::to_string).collect();
+        Failure::invalid(match list.as_slice() {
+            [one] => one.clone(),
+            many => format!("{what}: {} problems: {}", many.len(), many.join("; ")),
+        })
+    }
+
+    /// The causes, outermost first, without the message itself.
+    pub fn chain(&self) -> Vec<String> {
+        self.source
+            .as_ref()
+            .map(|e| e.chain().map(ToString::to_string).collect())
+            .unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// One thing wrong with what an operator configured: where, and what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub file: Option<PathBuf>,
+    pub key: Option<String>,
+    pub message: String,
+}
+
+impl Problem {
+    pub fn new(message: impl Into<String>) -> Self {
+        Problem {
+            file: None,
+            key: None,
+            message: message.into(),
+        }
+    }
+
+    pub fn file(mut self, file: &Path) -> Self {
+        self.file = Some(file.to_path_buf());
+        self
+    }
+
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.file {
+            write!(f, "{}: ", file.display())?;
+        }
+        if let Some(key) = &self.key {
+            write!(f, "{key}: ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_follow_the_prefix() {
+        for code in Code::ALL {
+            let (prefix, _) = code.as_str().split_once('.').unwrap();
+            let expected = match prefix {
+                "input" => 2,
+                "auth" => 3,
+                "provider" => 4,
+                "rate" => 5,
+                _ => 1,
+            };
+            assert_eq!(code.exit_code(), expected, "{}", code.as_str());
+        }
+    }
+
+    #[test]
+    fn a_callers_drift_is_no_metric_label() {
+        let refusal = Refusal::Signature("expired_timestamp_drift=61s".into());
+        assert_eq!(refusal.label(), "expired_timestamp");
+        assert_eq!(
+            refusal.body(),
+            Body::Text("expired_timestamp_drift=61s".into())
+        );
+    }
+
+    #[test]
+    fn a_problem_says_where_it_is() {
+        let p = Problem::new("no such mode")
+            .file(Path::new("/etc/ati.toml"))
+            .key("signature.mode");
+        assert_eq!(p.to_string(), "/etc/ati.toml: signature.mode: no such mode");
+    }
+}

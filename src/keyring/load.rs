@@ -1,0 +1,405 @@
+//! Which of the keyring's forms is read: a one-shot key, a key held from an earlier one-shot, the persistent key,
+//! plaintext credentials, nothing.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::entries::{self, Malformed};
+use super::locked::Locked;
+use super::sealed::SessionKey;
+use super::{Keyring, Secret, Source};
+use crate::error::Problem;
+
+/// More than any keyring needs, and little enough to read whole.
+const LIMIT: usize = 16 << 20;
+const FILE_REFERENCE: &[u8] = b"@file:";
+
+/// Where to look.
+#[derive(Debug, Clone)]
+pub struct Places {
+    pub dir: PathBuf,
+    /// The one-shot session key: `ATI_KEY_FILE`, or `/run/ati/.key`.
+    pub one_shot: PathBuf,
+    /// Unlink the one-shot key when it is read. Only `ati check` looks without taking.
+    pub consume: bool,
+}
+
+impl Places {
+    pub fn sealed(&self) -> PathBuf {
+        self.dir.join("keyring.enc")
+    }
+
+    pub fn persistent_key(&self) -> PathBuf {
+        self.dir.join(".keyring-key")
+    }
+
+    pub fn credentials(&self) -> PathBuf {
+        self.dir.join("credentials")
+    }
+}
+
+/// What to do about a `keyring.enc` that exists and can't be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fallback {
+    /// A server must not come up as if there were no keys.
+    Refuse,
+    /// The operator said so (`--allow-empty-keyring`).
+    Empty,
+    /// The command line goes on to plaintext credentials.
+    Credentials,
+}
+
+pub struct Loaded {
+    pub keyring: Keyring,
+    pub warnings: Vec<Problem>,
+    /// The one-shot key, to be held: its file is gone, and a rotated keyring.enc is sealed with it.
+    pub held: Option<SessionKey>,
+}
+
+pub fn load(
+    places: &Places,
+    held: Option<&SessionKey>,
+    fallback: Fallback,
+) -> Result<Loaded, Problem> {
+    let mut warnings = Vec::new();
+    let path = places.sealed();
+    match read(&path) {
+        Ok(Some(sealed)) => {
+            warn_if_public(&path, &mut warnings);
+            match open(places, held, &path, sealed.as_slice(), &mut warnings) {
+                Ok((keyring, held)) => {
+                    return Ok(Loaded {
+                        keyring,
+                        warnings,
+                        held,
+                    });
+                }
+                Err(problem) if fallback == Fallback::Refuse => return Err(problem),
+                Err(problem) => warnings.push(problem),
+            }
+            if fallback == Fallback::Empty {
+                return Ok(Loaded {
+                    keyring: Keyring::empty(),
+                    warnings,
+                    held: held.cloned(),
+                });
+            }
+        }
+        Ok(None) => {}
+        Err(problem) => return Err(problem),
+    }
+
+    let path = places.credentials();
+    let keyring = match read(&path)? {
+        Some(text) => {
+            warn_if_public(&path, &mut warnings);
+            let entries = entries::parse(text.as_slice()).map_err(|e| malformed(&path, &e))?;
+            Keyring::new(follow_references(&path, entries)?, Source::Credentials)
+        }
+        None => Keyring::empty(),
+    };
+    Ok(Loaded {
+        keyring,
+        warnings,
+        held: held.cloned(),
+    })
+}
+
+/// `ATI_KEY_<NAME>` variables, names in lower case. Empty ones are skipped.
+pub fn load_environment() -> Keyring {
+    let entries = std::env::vars_os()
+        .filter_map(|(name, value)| {
+            let name = name.to_str()?.strip_prefix("ATI_KEY_")?.to_lowercase();
+            // The path of the one-shot key is configuration, not a credential.
+            if name.is_empty() || name == "file" || value.is_empty() {
+                return None;
+            }
+            Some((name, Secret::new(value.as_bytes()).ok()?))
+        })
+        .collect();
+    Keyring::new(entries, Source::Environment)
+}
+
+fn open(
+    places: &Places,
+    held: Option<&SessionKey>,
+    path: &Path,
+    sealed: &[u8],
+    warnings: &mut Vec<Problem>,
+) -> Result<(Keyring, Option<SessionKey>), Problem> {
+    let fresh = one_shot(places)?;
+    let persistent = persistent(places, warnings)?;
+    let sealed_keys = [fresh.as_ref(), held].into_iter().flatten();
+    let candidates = sealed_keys
+        .map(|key| (key, Source::Sealed))
+        .chain(persistent.as_ref().map(|key| (key, Source::Persistent)));
+
+    let mut failure = None;
+    for (key, source) in candidates {
+        match key.open(sealed) {
+            Ok(plain) => {
+                let entries = entries::parse(plain.as_slice()).map_err(|e| {
+                    let problem = malformed(path, &e);
+                    Problem {
+                        message: format!("decrypted, but its content is {}", problem.message),
+                        ..problem
+                    }
+                })?;
+                let held = match source {
+                    Source::Sealed => Some(key.clone()),
+                    _ => held.cloned(),
+                };
+                return Ok((Keyring::new(entries, source), held));
+            }
+            Err(error) => failure = Some(error.to_string()),
+        }
+    }
+    let message = failure.unwrap_or_else(|| {
+        format!(
+            "there is no key to open it: neither {} nor {} exists",
+            places.one_shot.display(),
+            places.persistent_key().display()
+        )
+    });
+    Err(Problem::new(message).file(path))
+}
+
+/// Open, unlink, read: once it has a name no more, nobody else can take it.
+fn one_shot(places: &Places) -> Result<Option<SessionKey>, Problem> {
+    let path = &places.one_shot;
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(unreadable(path, &e)),
+    };
+    if places.consume {
+        fs::remove_file(path).map_err(|e| {
+            Problem::new(format!("the one-shot key can't be removed: {e}")).file(path)
+        })?;
+    }
+    let text = Locked::read(&mut file, LIMIT).map_err(|e| unreadable(path, &e))?;
+    session_key(path, text.as_slice()).map(Some)
+}
+
+fn persistent(places: &Places, warnings: &mut Vec<Problem>) -> Result<Option<SessionKey>, Problem> {
+    let path = places.persistent_key();
+    let Some(text) = read(&path)? else {
+        return Ok(None);
+    };
+    warn_if_public(&path, warnings);
+    session_key(&path, text.as_slice()).map(Some)
+}
+
+fn session_key(path: &Path, text: &[u8]) -> Result<SessionKey, Problem> {
+    SessionKey::from_base64(text)
+        .ok_or_else(|| Problem::new("not a session key (base64 of 32 bytes)").file(path))
+}
+
+/// `@file:/path` values stand for the trimmed content of that file.
+fn follow_references(
+    path: &Path,
+    mut entries: BTreeMap<String, Secret>,
+) -> Result<BTreeMap<String, Secret>, Problem> {
+    for (name, secret) in &mut entries {
+        let Some(reference) = secret.expose().strip_prefix(FILE_REFERENCE) else {
+            continue;
+        };
+        let target = Path::new(std::ffi::OsStr::from_bytes(reference));
+        let value = Locked::read_file(target, LIMIT)
+            .and_then(|content| Secret::new(content.as_slice().trim_ascii()))
+            .map_err(|e| {
+                Problem::new(format!("{} can't be read: {e}", target.display()))
+                    .file(path)
+                    .key(name.clone())
+            })?;
+        *secret = value;
+    }
+    Ok(entries)
+}
+
+fn read(path: &Path) -> Result<Option<Locked>, Problem> {
+    match Locked::read_file(path, LIMIT) {
+        Ok(content) => Ok(Some(content)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(unreadable(path, &e)),
+    }
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
+    Problem::new(format!("can't be read: {error}")).file(path)
+}
+
+fn malformed(path: &Path, error: &Malformed) -> Problem {
+    Problem::new(error.to_string()).file(path)
+}
+
+fn warn_if_public(path: &Path, warnings: &mut Vec<Problem>) {
+    let Ok(metadata) = fs::metadata(path) else {
+        return;
+    };
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & 0o007 != 0 {
+        warnings.push(
+            Problem::new(format!(
+                "open to every user of this machine (mode {mode:04o}); chmod 600 it"
+            ))
+            .file(path),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    const JSON: &str = r#"{"api_key":"sk-1","multi":"a\nb"}"#;
+
+    struct Fixture {
+        dir: TempDir,
+        places: Places,
+    }
+
+    fn fixture() -> Fixture {
+        let dir = tempfile::tempdir().unwrap();
+        let places = Places {
+            dir: dir.path().to_path_buf(),
+            one_shot: dir.path().join("one-shot"),
+            consume: true,
+        };
+        Fixture { dir, places }
+    }
+
+    impl Fixture {
+        fn write(&self, name: &str, content: &[u8]) {
+            crate::files::write_atomic(&self.dir.path().join(name), content, 0o600).unwrap();
+        }
+
+        fn seal(&self, key: &SessionKey) {
+            self.write("keyring.enc", &key.seal(JSON.as_bytes()).unwrap());
+        }
+
+        fn load(&self) -> Result<Loaded, Problem> {
+            load(&self.places, None, Fallback::Refuse)
+        }
+    }
+
+    fn value<'a>(keyring: &'a Keyring, name: &str) -> &'a [u8] {
+        keyring.get(name).unwrap().expose()
+    }
+
+    #[test]
+    fn the_one_shot_key_is_used_once_and_held() {
+        let f = fixture();
+        let key = SessionKey::generate().unwrap();
+        f.seal(&key);
+        f.write("one-shot", key.to_base64().as_bytes());
+        let first = f.load().unwrap();
+        assert_eq!(first.keyring.source(), Source::Sealed);
+        assert_eq!(value(&first.keyring, "multi"), b"a\nb");
+        assert!(!f.places.one_shot.exists());
+
+        assert!(
+            f.load()
+                .err()
+                .unwrap()
+                .message
+                .contains("no key to open it")
+        );
+        let again = load(&f.places, first.held.as_ref(), Fallback::Refuse).unwrap();
+        assert_eq!(again.keyring.source(), Source::Sealed);
+    }
+
+    #[test]
+    fn looking_does_not_take_the_one_shot_key() {
+        let mut f = fixture();
+        f.places.consume = false;
+        let key = SessionKey::generate().unwrap();
+        f.seal(&key);
+        f.write("one-shot", key.to_base64().as_bytes());
+        f.load().unwrap();
+        assert!(f.places.one_shot.exists());
+    }
+
+    #[test]
+    fn a_wrong_one_shot_key_falls_through_to_the_persistent_one() {
+        let f = fixture();
+        let key = SessionKey::generate().unwrap();
+        f.seal(&key);
+        let other = SessionKey::generate().unwrap();
+        f.write("one-shot", other.to_base64().as_bytes());
+        f.write(
+            ".keyring-key",
+            format!("{}\n", key.to_base64().as_str()).as_bytes(),
+        );
+        assert_eq!(f.load().unwrap().keyring.source(), Source::Persistent);
+    }
+
+    #[test]
+    fn each_defect_has_its_own_message() {
+        let f = fixture();
+        let key = SessionKey::generate().unwrap();
+        f.write(".keyring-key", key.to_base64().as_bytes());
+        let message = |f: &Fixture| f.load().err().unwrap().to_string();
+
+        f.write("keyring.enc", b"short");
+        assert!(message(&f).contains("keyring.enc: truncated: 5 bytes"));
+        f.seal(&SessionKey::generate().unwrap());
+        assert!(message(&f).contains("sealed with another key"));
+        f.write("keyring.enc", &key.seal(b"[1]").unwrap());
+        assert!(message(&f).contains("decrypted, but its content is not a JSON object"));
+        f.seal(&key);
+        f.write(".keyring-key", b"nonsense");
+        assert!(message(&f).contains(".keyring-key: not a session key"));
+    }
+
+    #[test]
+    fn an_unopenable_keyring_falls_back_only_where_allowed() {
+        let f = fixture();
+        f.seal(&SessionKey::generate().unwrap());
+        f.write("credentials", br#"{"k":"v"}"#);
+        assert!(f.load().is_err());
+        let empty = load(&f.places, None, Fallback::Empty).unwrap();
+        assert!(empty.keyring.is_empty() && empty.warnings.len() == 1);
+        let cli = load(&f.places, None, Fallback::Credentials).unwrap();
+        assert_eq!(value(&cli.keyring, "k"), b"v");
+    }
+
+    #[test]
+    fn credentials_may_point_to_files() {
+        let f = fixture();
+        let secret = f.dir.path().join("mounted");
+        f.write("mounted", b"  from-file\n");
+        let text = serde_json::json!({"a": format!("@file:{}", secret.display()), "b": "plain"});
+        f.write("credentials", text.to_string().as_bytes());
+        let loaded = f.load().unwrap();
+        assert_eq!(value(&loaded.keyring, "a"), b"from-file");
+
+        fs::remove_file(secret).unwrap();
+        let problem = f.load().err().unwrap().to_string();
+        assert!(
+            problem.contains("a: ") && problem.contains("can't be read"),
+            "{problem}"
+        );
+    }
+
+    #[test]
+    fn a_world_readable_file_is_reported() {
+        let f = fixture();
+        f.write("credentials", b"{}");
+        assert!(f.load().unwrap().warnings.is_empty());
+        let path = f.places.credentials();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let warnings = f.load().unwrap().warnings;
+        assert!(warnings[0].to_string().contains("mode 0644"));
+    }
+
+    #[test]
+    fn nothing_at_all_is_an_empty_keyring() {
+        assert_eq!(fixture().load().unwrap().keyring.source(), Source::Empty);
+    }
+}

@@ -1,0 +1,84 @@
+//! Secrets: the type that holds them, the files they come from, the order in which those are tried.
+
+mod credentials;
+mod entries;
+mod load;
+mod locked;
+mod sealed;
+mod secret;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub use credentials::{Credentials, mask};
+pub use load::{Fallback, Loaded, Places, load, load_environment};
+pub use locked::refused as memory_lock_refused;
+pub use sealed::{SealError, SessionKey};
+pub use secret::Secret;
+
+/// The keyring entry that sandboxes sign with.
+pub const SIGNING_SECRET: &str = "sandbox_signing_shared_secret";
+
+/// Where a keyring came from, in the words of the start line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    Sealed,
+    Persistent,
+    Credentials,
+    Environment,
+    Empty,
+}
+
+impl Source {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Source::Sealed => "keyring.enc (sealed key)",
+            Source::Persistent => "keyring.enc (persistent key)",
+            Source::Credentials => "credentials (plaintext)",
+            Source::Environment => "env-vars (ATI_KEY_*)",
+            Source::Empty => "empty",
+        }
+    }
+}
+
+/// The credentials of one snapshot, by name.
+pub struct Keyring {
+    entries: BTreeMap<String, Secret>,
+    source: Source,
+}
+
+impl Keyring {
+    pub(crate) fn new(entries: BTreeMap<String, Secret>, source: Source) -> Self {
+        Keyring { entries, source }
+    }
+
+    pub fn empty() -> Self {
+        Keyring::new(BTreeMap::new(), Source::Empty)
+    }
+
+    /// By exact name. An empty value is no credential.
+    pub fn get(&self, name: &str) -> Option<&Secret> {
+        self.entries.get(name).filter(|secret| !secret.is_empty())
+    }
+
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+impl fmt::Debug for Keyring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keyring")
+            .field("source", &self.source)
+            .field("entries", &self.entries.len())
+            .finish()
+    }
+}

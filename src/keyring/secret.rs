@@ -1,0 +1,58 @@
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::locked::Locked;
+
+/// A credential. It can be used, but not printed: there is no `Display`, no `Serialize`, and `Debug` says nothing.
+#[derive(Clone)]
+pub struct Secret {
+    pages: Arc<Locked>,
+    range: Range<usize>,
+}
+
+impl Secret {
+    pub fn new(bytes: &[u8]) -> io::Result<Self> {
+        let mut pages = Locked::with_capacity(bytes.len())?;
+        let range = pages.push(bytes)?;
+        Ok(Secret {
+            pages: Arc::new(pages),
+            range,
+        })
+    }
+
+    pub(super) fn within(pages: Arc<Locked>, range: Range<usize>) -> Self {
+        Secret { pages, range }
+    }
+
+    /// The value. Whoever calls this answers for where it goes.
+    pub fn expose(&self) -> &[u8] {
+        &self.pages.as_slice()[self.range.clone()]
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_does_not_tell() {
+        let secret = Secret::new(b"hunter2").unwrap();
+        assert_eq!(
+            format!("{secret:?} {:#?}", Some(&secret)).find("hunter2"),
+            None
+        );
+        assert_eq!(secret.expose(), b"hunter2");
+    }
+}

@@ -1,0 +1,80 @@
+//! Logs and metrics. Lines leave through [`writer`], off the request path; the two per-request records are written
+//! by [`record`] without going through a formatter.
+//!
+//! Only our own targets are ever logged, whatever `RUST_LOG` says: h2 and hyper print header values at debug level, and
+//! Pingora, which logs through the `log` crate that we don't bridge, prints whole upstream requests.
+
+pub mod metrics;
+pub mod record;
+pub mod writer;
+
+use std::sync::OnceLock;
+
+use tracing_subscriber::filter::{EnvFilter, FilterExt, LevelFilter, filter_fn};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+
+use writer::Writer;
+
+static WRITER: OnceLock<Writer> = OnceLock::new();
+
+/// Who reads the log: a person at a terminal, or a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    Person,
+    Machine,
+}
+
+/// Set up logging once for this process. `RUST_LOG` wins over `verbose`.
+pub fn init(audience: Audience, verbose: bool) {
+    let default = if verbose {
+        LevelFilter::DEBUG
+    } else {
+        LevelFilter::INFO
+    };
+    let wanted = EnvFilter::builder()
+        .with_default_directive(default.into())
+        .from_env_lossy();
+    let ours = filter_fn(|meta| meta.target() == "ati" || meta.target().starts_with("ati::"));
+    let filter = wanted.and(ours);
+    let result = match audience {
+        Audience::Person => {
+            let layer = tracing_subscriber::fmt::layer()
+                .compact()
+                .without_time()
+                .with_target(false)
+                .with_ansi(false)
+                .with_writer(std::io::stderr)
+                .with_filter(filter);
+            tracing_subscriber::registry().with(layer).try_init()
+        }
+        Audience::Machine => {
+            let layer = tracing_subscriber::fmt::layer()
+                .json()
+                .flatten_event(true)
+                .with_current_span(false)
+                .with_span_list(false)
+                .with_writer(|| writer().clone())
+                .with_filter(filter);
+            tracing_subscriber::registry().with(layer).try_init()
+        }
+    };
+    // A second initialisation (tests in one process) keeps the first.
+    drop(result);
+}
+
+fn writer() -> &'static Writer {
+    WRITER.get_or_init(|| Writer::spawn(std::io::stderr()))
+}
+
+/// Wait until every line handed over so far is written.
+pub fn flush() {
+    if let Some(writer) = WRITER.get() {
+        writer.flush();
+    }
+}
+
+/// How many lines the log writer had to drop because nobody read them fast enough.
+pub fn dropped_lines() -> u64 {
+    WRITER.get().map_or(0, Writer::dropped)
+}
