@@ -1,6 +1,11 @@
 pub mod auth;
+pub mod catalog;
+pub mod config;
 pub mod error;
 pub mod files;
+pub mod filters;
 pub mod keyring;
 pub mod pattern;
+pub mod route;
+pub mod snapshot;
 pub mod telemetry;

@@ -1,0 +1,216 @@
+//! The environment variables that configure a process, read once.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use zeroize::Zeroizing;
+
+use super::jwt::KeySource;
+use crate::auth::token::{DEFAULT_AUDIENCE, Expectations};
+use crate::error::Problem;
+use crate::keyring::Secret;
+
+/// Every variable that this build reads, for the reference page: name, default, meaning.
+pub const VARIABLES: &[(&str, &str, &str)] = &[
+    (
+        "ATI_ADMIN_TOKEN",
+        "unset",
+        "Bearer token for `/admin/keys`. Without it these routes answer 503.",
+    ),
+    (
+        "ATI_DB_URL",
+        "unset",
+        "Database for virtual keys. Not part of this build: set, it refuses to start.",
+    ),
+    (
+        "ATI_DIR",
+        "`~/.ati`",
+        "Folder with manifests, keyring, credentials and skills. `--ati-dir` wins.",
+    ),
+    (
+        "ATI_JWT_ACCEPTED_AUDIENCES",
+        "unset",
+        "Comma-separated audiences of which a token must name one.",
+    ),
+    (
+        "ATI_JWT_AUDIENCE",
+        "`ati-proxy`",
+        "The one audience, where the list above is not set.",
+    ),
+    (
+        "ATI_JWT_ISSUER",
+        "unset",
+        "The issuer that every token must name.",
+    ),
+    (
+        "ATI_JWT_PRIVATE_KEY",
+        "unset",
+        "File with the P-256 private key (PKCS#8 PEM) that `ati token issue` signs with.",
+    ),
+    (
+        "ATI_JWT_PUBLIC_KEY",
+        "unset",
+        "File with the P-256 public key (PEM) that tokens are verified with.",
+    ),
+    (
+        "ATI_JWT_SECRET",
+        "unset",
+        "Shared HS256 secret as hex; used where no public key is set.",
+    ),
+    (
+        "ATI_KEY_<NAME>",
+        "unset",
+        "With `--env-keys`: the credential `<name>` in lower case.",
+    ),
+    (
+        "ATI_KEY_FILE",
+        "`/run/ati/.key`",
+        "The one-shot key that opens `keyring.enc`; removed when it is read.",
+    ),
+    (
+        "ATI_OUTPUT",
+        "`json`",
+        "Default of `--output`: `json`, `table` or `text`.",
+    ),
+    ("ATI_SESSION_TOKEN", "unset", "The caller's token."),
+    (
+        "ATI_SESSION_TOKEN_FILE",
+        "`/run/ati/session_token`",
+        "File with the caller's token, where the variable above is empty.",
+    ),
+    (
+        "RUST_LOG",
+        "`info`",
+        "Log filter, in the syntax of tracing's EnvFilter.",
+    ),
+];
+
+#[derive(Debug, Clone)]
+pub struct Environment {
+    pub ati_dir: PathBuf,
+    pub key_file: PathBuf,
+    pub admin_token: Option<Secret>,
+    pub database_url: bool,
+    pub public_key: Option<OsString>,
+    pub secret: Option<Zeroizing<String>>,
+    pub issuer: Option<String>,
+    pub audience: Option<String>,
+    pub audiences: Option<String>,
+    pub warnings: Vec<Problem>,
+}
+
+impl Default for Environment {
+    fn default() -> Self {
+        Environment {
+            ati_dir: PathBuf::from(".ati"),
+            key_file: PathBuf::from("/run/ati/.key"),
+            admin_token: None,
+            database_url: false,
+            public_key: None,
+            secret: None,
+            issuer: None,
+            audience: None,
+            audiences: None,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+impl Environment {
+    pub fn read() -> Self {
+        let mut env = Environment {
+            ati_dir: ati_dir(),
+            database_url: filled("ATI_DB_URL").is_some(),
+            admin_token: filled("ATI_ADMIN_TOKEN")
+                .and_then(|token| Secret::new(token.as_bytes()).ok()),
+            // Set but empty is kept: it must refuse to start, not turn authentication off.
+            public_key: std::env::var_os("ATI_JWT_PUBLIC_KEY"),
+            secret: std::env::var("ATI_JWT_SECRET").ok().map(Zeroizing::new),
+            issuer: filled("ATI_JWT_ISSUER"),
+            audience: filled("ATI_JWT_AUDIENCE"),
+            audiences: filled("ATI_JWT_ACCEPTED_AUDIENCES"),
+            ..Environment::default()
+        };
+        if let Some(path) = filled("ATI_KEY_FILE") {
+            env.key_file = path.into();
+        }
+        if filled("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
+            env.warnings.push(
+                Problem::new("OTLP export is not part of this build; nothing is sent")
+                    .key("OTEL_EXPORTER_OTLP_ENDPOINT"),
+            );
+        }
+        env
+    }
+
+    pub(super) fn jwt_key(&self) -> Option<KeySource> {
+        if let Some(path) = &self.public_key {
+            return Some(KeySource::public_key("ATI_JWT_PUBLIC_KEY", path.into()));
+        }
+        let secret = self.secret.clone()?;
+        Some(KeySource::secret("ATI_JWT_SECRET", None, secret))
+    }
+
+    /// `ATI_JWT_ACCEPTED_AUDIENCES`, then `ATI_JWT_AUDIENCE`, then the file's, then the default.
+    pub fn expectations(
+        &self,
+        issuer: Option<String>,
+        audiences: Option<Vec<String>>,
+    ) -> Expectations {
+        let list: Vec<String> = self
+            .audiences
+            .iter()
+            .flat_map(|csv| csv.split(','))
+            .map(|audience| audience.trim().to_owned())
+            .filter(|audience| !audience.is_empty())
+            .collect();
+        let audiences = Some(list)
+            .filter(|list| !list.is_empty())
+            .or_else(|| self.audience.clone().map(|one| vec![one]))
+            .or(audiences)
+            .unwrap_or_else(|| vec![DEFAULT_AUDIENCE.to_owned()]);
+        Expectations {
+            audiences,
+            issuer: self.issuer.clone().or(issuer),
+        }
+    }
+}
+
+/// `ATI_DIR`, then `~/.ati`, then `.ati`.
+pub fn ati_dir() -> PathBuf {
+    if let Some(dir) = filled("ATI_DIR") {
+        return dir.into();
+    }
+    filled("HOME").map_or_else(
+        || PathBuf::from(".ati"),
+        |home| PathBuf::from(home).join(".ati"),
+    )
+}
+
+fn filled(name: &str) -> Option<String> {
+    std::env::var(name)
+        .ok()
+        .filter(|value| !value.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn audiences_by_precedence() {
+        let mut env = Environment::default();
+        let audiences = |env: &Environment, file: Option<&str>| {
+            env.expectations(None, file.map(|one| vec![one.to_owned()]))
+                .audiences
+        };
+        assert_eq!(audiences(&env, None), ["ati-proxy"]);
+        assert_eq!(audiences(&env, Some("file")), ["file"]);
+        env.audience = Some("one".into());
+        assert_eq!(audiences(&env, Some("file")), ["one"]);
+        env.audiences = Some(" a, ,b ".into());
+        assert_eq!(audiences(&env, Some("file")), ["a", "b"]);
+        env.audiences = Some(" , ".into());
+        assert_eq!(audiences(&env, None), ["one"]);
+    }
+}

@@ -1,0 +1,251 @@
+//! Where the JWT keys are, and reading them. A setting that can't be used is a problem; it never means "no auth".
+
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+use super::section::Section;
+use crate::auth::keys::{KeyError, PrivateKey, PublicKey, shared_secret};
+use crate::auth::token::{Expectations, VerificationKey};
+use crate::error::Problem;
+
+#[derive(Debug, Clone)]
+pub struct JwtSettings {
+    pub key: KeySource,
+    pub expect: Expectations,
+}
+
+/// One verification key: which setting names it, and what it says.
+#[derive(Clone)]
+pub struct KeySource {
+    setting: &'static str,
+    file: Option<PathBuf>,
+    material: Material,
+}
+
+#[derive(Clone)]
+enum Material {
+    PublicKey(PathBuf),
+    Secret(Zeroizing<String>),
+    SecretFile(PathBuf),
+}
+
+impl std::fmt::Debug for KeySource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("KeySource").field(&self.setting).finish()
+    }
+}
+
+impl KeySource {
+    pub(super) fn public_key(setting: &'static str, path: PathBuf) -> Self {
+        KeySource {
+            setting,
+            file: None,
+            material: Material::PublicKey(path),
+        }
+    }
+
+    pub(super) fn secret(
+        setting: &'static str,
+        file: Option<PathBuf>,
+        secret: Zeroizing<String>,
+    ) -> Self {
+        KeySource {
+            setting,
+            file,
+            material: Material::Secret(secret),
+        }
+    }
+
+    /// Read the key from where it is.
+    pub fn load(&self) -> Result<VerificationKey, Problem> {
+        let result = match &self.material {
+            Material::PublicKey(path) => read(path).and_then(|text| {
+                PublicKey::from_pem(&text)
+                    .map(VerificationKey::Es256)
+                    .map_err(|e| at(path, &e))
+            }),
+            Material::Secret(text) => shared_secret(text.as_bytes())
+                .map(VerificationKey::Hs256)
+                .map_err(|e| e.to_string()),
+            Material::SecretFile(path) => read(path).and_then(|text| {
+                shared_secret(&text)
+                    .map(VerificationKey::Hs256)
+                    .map_err(|e| at(path, &e))
+            }),
+        };
+        result.map_err(|message| {
+            let message = format!("{message} (unset it to run without JWT authentication)");
+            Problem {
+                file: self.file.clone(),
+                key: Some(self.setting.to_owned()),
+                message,
+            }
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
+    if path.as_os_str().is_empty() {
+        return Err("set, but empty".to_owned());
+    }
+    std::fs::read(path)
+        .map(Zeroizing::new)
+        .map_err(|e| format!("{}: can't be read: {e}", path.display()))
+}
+
+fn at(path: &Path, error: &KeyError) -> String {
+    format!("{}: {error}", path.display())
+}
+
+/// `[jwt]` of the conf file. Paths are relative to the file.
+pub(super) fn from_conf(section: &mut Section<'_>, conf: &Path) -> Option<KeySource> {
+    let relative = |path: PathBuf| conf.parent().unwrap_or(Path::new("")).join(path);
+    let public: Option<PathBuf> = section.take("public_key");
+    let secret: Option<PathBuf> = section.take("secret_file");
+    match (public, secret) {
+        (Some(_), Some(_)) => {
+            section.problem("secret_file", "public_key is set too; use one of the two");
+            None
+        }
+        (Some(path), None) => Some(KeySource {
+            setting: "jwt.public_key",
+            file: Some(conf.to_path_buf()),
+            material: Material::PublicKey(relative(path)),
+        }),
+        (None, Some(path)) => Some(KeySource {
+            setting: "jwt.secret_file",
+            file: Some(conf.to_path_buf()),
+            material: Material::SecretFile(relative(path)),
+        }),
+        (None, None) => None,
+    }
+}
+
+/// `[proxy.jwt]` of the `config.toml` that `ati init --proxy` writes. Other tables there are none of our business.
+struct Legacy {
+    path: PathBuf,
+    secret: Option<Zeroizing<String>>,
+    public_key: Option<PathBuf>,
+    private_key: Option<PathBuf>,
+}
+
+fn read_legacy(ati_dir: &Path, problems: &mut Vec<Problem>) -> Option<Legacy> {
+    let path = ati_dir.join("config.toml");
+    if !path.exists() {
+        return None;
+    }
+    let mut table = super::read_toml(&path, problems)?;
+    let Some(toml::Value::Table(mut jwt)) = table
+        .remove("proxy")
+        .and_then(|proxy| proxy.get("jwt").cloned())
+    else {
+        return None;
+    };
+    let mut text = |key: &str| match jwt.remove(key) {
+        Some(toml::Value::String(value)) => Some(value),
+        Some(_) => {
+            let problem = Problem::new("expected a string").file(&path);
+            problems.push(problem.key(format!("proxy.jwt.{key}")));
+            None
+        }
+        None => None,
+    };
+    Some(Legacy {
+        secret: text("secret").map(Zeroizing::new),
+        public_key: text("public_key").map(|file| ati_dir.join(file)),
+        private_key: text("private_key").map(|file| ati_dir.join(file)),
+        path,
+    })
+}
+
+pub(super) fn legacy(ati_dir: &Path, problems: &mut Vec<Problem>) -> Option<KeySource> {
+    let legacy = read_legacy(ati_dir, problems)?;
+    if let Some(path) = legacy.public_key {
+        return Some(KeySource {
+            setting: "proxy.jwt.public_key",
+            file: Some(legacy.path),
+            material: Material::PublicKey(path),
+        });
+    }
+    Some(KeySource::secret(
+        "proxy.jwt.secret",
+        Some(legacy.path),
+        legacy.secret?,
+    ))
+}
+
+/// The key that tokens are signed with on this machine: a PEM file. `ATI_JWT_PRIVATE_KEY`, then config.toml.
+pub fn private_key(ati_dir: &Path) -> Result<Option<PrivateKey>, Problem> {
+    let path = match std::env::var_os("ATI_JWT_PRIVATE_KEY").filter(|path| !path.is_empty()) {
+        Some(path) => PathBuf::from(path),
+        None => {
+            let mut problems = Vec::new();
+            let legacy = read_legacy(ati_dir, &mut problems);
+            if let Some(problem) = problems.pop() {
+                return Err(problem);
+            }
+            match legacy.and_then(|legacy| legacy.private_key) {
+                Some(path) => path,
+                None => return Ok(None),
+            }
+        }
+    };
+    read(&path)
+        .and_then(|text| PrivateKey::from_pem(&text).map_err(|e| at(&path, &e)))
+        .map(Some)
+        .map_err(Problem::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn legacy_from(text: &str) -> (tempfile::TempDir, Option<KeySource>, Vec<Problem>) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("config.toml"), text).unwrap();
+        let mut problems = Vec::new();
+        let source = legacy(dir.path(), &mut problems);
+        (dir, source, problems)
+    }
+
+    #[test]
+    fn an_existing_config_counts() {
+        let (_dir, source, _) =
+            legacy_from("[proxy]\nport = 1\n[proxy.jwt]\nalgorithm = 'HS256'\nsecret = '00ff'\n");
+        assert!(matches!(
+            source.unwrap().load(),
+            Ok(VerificationKey::Hs256(_))
+        ));
+        let (dir, source, _) = legacy_from("[proxy.jwt]\npublic_key = 'jwt-public.pem'\n");
+        let key = PrivateKey::generate().unwrap();
+        std::fs::write(dir.path().join("jwt-public.pem"), key.public().to_pem()).unwrap();
+        assert!(matches!(
+            source.unwrap().load(),
+            Ok(VerificationKey::Es256(_))
+        ));
+        assert!(legacy_from("# ATI configuration\n").1.is_none());
+    }
+
+    #[test]
+    fn an_unusable_setting_is_a_problem_and_never_nothing() {
+        let (_dir, source, _) = legacy_from("[proxy.jwt]\nsecret = ''\n");
+        let problem = source.unwrap().load().unwrap_err().to_string();
+        assert!(problem.contains("proxy.jwt.secret: empty"), "{problem}");
+        let (_dir, _, problems) = legacy_from("[proxy.jwt]\nsecret = 5\n");
+        assert!(
+            problems[0]
+                .to_string()
+                .contains("proxy.jwt.secret: expected a string")
+        );
+        let (_dir, _, problems) = legacy_from("[proxy.jwt\n");
+        assert_eq!(problems.len(), 1);
+
+        let empty = KeySource::public_key("ATI_JWT_PUBLIC_KEY", PathBuf::new());
+        assert!(empty.load().unwrap_err().message.contains("set, but empty"));
+        let garbled = KeySource::secret("ATI_JWT_SECRET", None, Zeroizing::new("s3cret!".into()));
+        let problem = garbled.load().unwrap_err().to_string();
+        assert!(problem.contains("ATI_JWT_SECRET: not valid hex"));
+        assert!(!problem.contains("s3cret"));
+    }
+}

@@ -1,0 +1,405 @@
+//! What an operator sets: flags over environment over `--conf` over an existing `config.toml`, checked whole.
+
+mod environment;
+mod flags;
+mod jwt;
+mod section;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use environment::{Environment, VARIABLES, ati_dir};
+pub use flags::Flags;
+pub use jwt::{JwtSettings, KeySource, private_key};
+pub use section::{Section, nearest};
+
+use crate::auth::signature::{self, Mode};
+use crate::error::Problem;
+use crate::keyring::{Places, Secret};
+use crate::pattern::Pattern;
+
+/// Everything that the server needs to know, checked. Secrets and keys are named here, not held.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub ati_dir: PathBuf,
+    pub conf: Option<PathBuf>,
+    pub edge: SocketAddr,
+    pub admin: Option<SocketAddr>,
+    pub ready_file: Option<PathBuf>,
+    pub workers: usize,
+    pub drain: Duration,
+    pub keyring: KeyringSettings,
+    pub passthrough: bool,
+    pub signature: signature::Settings,
+    pub jwt: Option<JwtSettings>,
+    pub admin_token: Option<Secret>,
+    pub limits: Limits,
+    pub log: LogSettings,
+    /// Worth an operator's attention, and no reason not to start.
+    pub warnings: Vec<Problem>,
+}
+
+#[derive(Debug, Clone)]
+pub struct KeyringSettings {
+    pub places: Places,
+    pub from_environment: bool,
+    pub allow_empty: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    pub connections: usize,
+    pub requests_in_flight: usize,
+    /// From the first byte of a connection, or from the end of a keep-alive pause, to the end of the header.
+    pub header: Duration,
+    /// How long an idle connection is kept.
+    pub keepalive: Duration,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogSettings {
+    /// One line per request.
+    pub access: bool,
+    /// One line per signature checked.
+    pub signatures: bool,
+}
+
+/// Put the layers together. Every problem is reported, not only the first.
+pub fn resolve(flags: &Flags, env: &Environment) -> Result<Settings, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let ati_dir = flags.ati_dir.clone().unwrap_or_else(|| env.ati_dir.clone());
+    let file = read_conf(flags.conf.as_deref(), &mut problems);
+    let legacy = jwt::legacy(&ati_dir, &mut problems);
+    let mut warnings = env.warnings.clone();
+
+    if env.database_url {
+        problems.push(
+            Problem::new(
+                "persistence is not part of this build: unset it, or rebuild with --features db where a version has it",
+            )
+            .key("ATI_DB_URL"),
+        );
+    } else if flags.migrate {
+        warnings.push(Problem::new("there is no database to migrate").key("--migrate"));
+    }
+
+    let bind = flags.bind.clone().or(file.bind).unwrap_or_default();
+    let ip = parse_ip(&bind).unwrap_or_else(|| {
+        problems.push(
+            Problem::new(format!(
+                "'{bind}' is not an IP address (host names are not resolved here)"
+            ))
+            .key("--bind"),
+        );
+        IpAddr::V4(Ipv4Addr::LOCALHOST)
+    });
+    let port = flags.port.or(file.port).unwrap_or(8090);
+    let admin = flags.admin.clone().or(file.admin).and_then(|text| {
+        text.parse().map_or_else(
+            |_| {
+                let message = format!("'{text}' is not an address and port, like 127.0.0.1:9090");
+                problems.push(Problem::new(message).key("--admin"));
+                None
+            },
+            Some,
+        )
+    });
+
+    let exempt: Vec<String> = match &flags.sig_exempt_paths {
+        Some(csv) => csv
+            .split(',')
+            .map(|pattern| pattern.trim().to_owned())
+            .filter(|pattern| !pattern.is_empty())
+            .collect(),
+        None => file
+            .exempt
+            .unwrap_or_else(|| signature::DEFAULT_EXEMPT.map(str::to_owned).to_vec()),
+    };
+    for pattern in exempt.iter().filter(|p| !p.starts_with(['/', '*'])) {
+        let message = format!("'{pattern}' can match no path: a pattern starts with / or *");
+        problems.push(Problem::new(message).key("--sig-exempt-paths"));
+    }
+
+    let expect = env.expectations(file.issuer, file.audiences);
+    let jwt = env
+        .jwt_key()
+        .or(file.jwt_key)
+        .or(legacy)
+        .map(|key| JwtSettings { key, expect });
+
+    let settings = Settings {
+        conf: flags.conf.clone(),
+        edge: SocketAddr::new(ip, port),
+        admin,
+        ready_file: flags.ready_file.clone(),
+        workers: file.workers.unwrap_or_else(cores),
+        drain: Duration::from_secs(file.drain.unwrap_or(30)),
+        keyring: KeyringSettings {
+            places: Places {
+                dir: ati_dir.clone(),
+                one_shot: env.key_file.clone(),
+                consume: true,
+            },
+            from_environment: flags.env_keys || file.env_keys.unwrap_or(false),
+            allow_empty: flags.allow_empty_keyring || file.allow_empty.unwrap_or(false),
+        },
+        passthrough: flags.enable_passthrough || file.passthrough.unwrap_or(false),
+        signature: signature::Settings {
+            mode: flags.sig_verify_mode.or(file.mode).unwrap_or(Mode::Log),
+            drift_seconds: flags.sig_drift_seconds.or(file.drift).unwrap_or(60),
+            exempt: exempt.iter().map(|pattern| Pattern::new(pattern)).collect(),
+        },
+        jwt,
+        admin_token: env.admin_token.clone(),
+        limits: Limits {
+            connections: file.connections.unwrap_or(10_000),
+            requests_in_flight: file.requests_in_flight.unwrap_or(5_000),
+            header: Duration::from_secs(file.header.unwrap_or(10)),
+            keepalive: Duration::from_secs(file.keepalive.unwrap_or(60)),
+        },
+        log: LogSettings {
+            access: file.access_log.unwrap_or(true),
+            signatures: file.signature_log.unwrap_or(true),
+        },
+        ati_dir,
+        warnings,
+    };
+    if problems.is_empty() {
+        Ok(settings)
+    } else {
+        Err(problems)
+    }
+}
+
+/// The conf file as it stands, each value perhaps absent.
+#[derive(Default)]
+struct File {
+    bind: Option<String>,
+    port: Option<u16>,
+    workers: Option<usize>,
+    drain: Option<u64>,
+    admin: Option<String>,
+    env_keys: Option<bool>,
+    allow_empty: Option<bool>,
+    passthrough: Option<bool>,
+    mode: Option<Mode>,
+    drift: Option<u64>,
+    exempt: Option<Vec<String>>,
+    jwt_key: Option<KeySource>,
+    issuer: Option<String>,
+    audiences: Option<Vec<String>>,
+    connections: Option<usize>,
+    requests_in_flight: Option<usize>,
+    header: Option<u64>,
+    keepalive: Option<u64>,
+    access_log: Option<bool>,
+    signature_log: Option<bool>,
+}
+
+fn read_conf(path: Option<&Path>, problems: &mut Vec<Problem>) -> File {
+    let Some(path) = path else {
+        return File::default();
+    };
+    let Some(table) = read_toml(path, problems) else {
+        return File::default();
+    };
+    let mut file = File::default();
+    let mut root = Section::root(path, table, problems);
+
+    let mut s = root.section("server");
+    file.bind = s.take("bind");
+    file.port = s.take("port");
+    file.workers = positive(&mut s, "workers");
+    file.drain = s.take("drain_seconds");
+    s.finish();
+
+    let mut s = root.section("admin");
+    file.admin = s.take("listen");
+    s.finish();
+
+    let mut s = root.section("keyring");
+    file.env_keys = s.take("from_environment");
+    file.allow_empty = s.take("allow_empty");
+    s.finish();
+
+    let mut s = root.section("passthrough");
+    file.passthrough = s.take("enabled");
+    s.finish();
+
+    let mut s = root.section("signature");
+    file.mode = s.take("mode");
+    file.drift = s.take("drift_seconds");
+    file.exempt = s.take("exempt_paths");
+    s.finish();
+
+    let mut s = root.section("jwt");
+    file.jwt_key = jwt::from_conf(&mut s, path);
+    file.issuer = s.take("issuer");
+    file.audiences = s.take("audiences");
+    if file.audiences.as_ref().is_some_and(Vec::is_empty) {
+        s.problem("audiences", "an empty list would accept nobody's tokens");
+    }
+    s.finish();
+
+    let mut s = root.section("limits");
+    file.connections = positive(&mut s, "connections");
+    file.requests_in_flight = positive(&mut s, "requests_in_flight");
+    file.header = positive(&mut s, "header_seconds").map(|n| n as u64);
+    file.keepalive = positive(&mut s, "keepalive_seconds").map(|n| n as u64);
+    s.finish();
+
+    let mut s = root.section("log");
+    file.access_log = s.take("access");
+    file.signature_log = s.take("signatures");
+    s.finish();
+
+    root.finish();
+    file
+}
+
+fn positive(section: &mut Section<'_>, key: &'static str) -> Option<usize> {
+    let value = section.take(key)?;
+    if value == 0 {
+        section.problem(key, "must be at least 1");
+        return None;
+    }
+    Some(value)
+}
+
+/// A TOML file as a table; what is wrong with it goes to `problems`.
+pub fn read_toml(path: &Path, problems: &mut Vec<Problem>) -> Option<toml::Table> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) => {
+            problems.push(Problem::new(format!("can't be read: {e}")).file(path));
+            return None;
+        }
+    };
+    match text.parse::<toml::Table>() {
+        Ok(table) => Some(table),
+        Err(e) => {
+            let line = e
+                .span()
+                .map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+            let message = format!("line {line}: {}", e.message());
+            problems.push(Problem::new(message).file(path));
+            None
+        }
+    }
+}
+
+/// IPv6 with or without brackets. Nothing means loopback.
+fn parse_ip(text: &str) -> Option<IpAddr> {
+    if text.is_empty() {
+        return Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    let inner = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(text);
+    inner.parse().ok()
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve_conf(text: &str) -> Result<Settings, Vec<Problem>> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ati.toml");
+        std::fs::write(&path, text).unwrap();
+        let flags = Flags {
+            conf: Some(path),
+            ati_dir: Some(dir.path().to_path_buf()),
+            ..Flags::default()
+        };
+        resolve(&flags, &Environment::default())
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ati.toml");
+        std::fs::write(
+            &path,
+            "[server]\nport = 1\nbind = '::1'\n[signature]\nmode = 'warn'",
+        )
+        .unwrap();
+        let flags = Flags {
+            port: Some(2),
+            conf: Some(path),
+            ati_dir: Some(dir.path().to_path_buf()),
+            sig_verify_mode: Some(Mode::Enforce),
+            ..Flags::default()
+        };
+        let settings = resolve(&flags, &Environment::default()).unwrap();
+        assert_eq!(settings.edge.to_string(), "[::1]:2");
+        assert_eq!(settings.signature.mode, Mode::Enforce);
+        assert_eq!(settings.signature.drift_seconds, 60);
+    }
+
+    #[test]
+    fn all_problems_of_all_sections() {
+        let problems = resolve_conf(
+            "[server]\nport = 70000\nbind = 'localhost'\n[admin]\nlisten = 'x'\n[signature]\nmode = 'loud'\n\
+             exempt_paths = ['health']\n[limits]\nconnections = 0\n[jwt]\naudiences = []\n[sever]\n",
+        )
+        .unwrap_err();
+        let keys: Vec<String> = problems.iter().filter_map(|p| p.key.clone()).collect();
+        assert_eq!(
+            keys,
+            [
+                "server.port",
+                "signature.mode",
+                "jwt.audiences",
+                "limits.connections",
+                "sever",
+                "--bind",
+                "--admin",
+                "--sig-exempt-paths"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_syntax_error_names_its_line() {
+        let problems = resolve_conf("[server]\nport = \n").unwrap_err();
+        assert!(
+            problems[0].message.starts_with("line 2: "),
+            "{}",
+            problems[0]
+        );
+    }
+
+    #[test]
+    fn bind_takes_ip_literals() {
+        for (text, ip) in [
+            ("", "127.0.0.1"),
+            ("0.0.0.0", "0.0.0.0"),
+            ("[::]", "::"),
+            ("::1", "::1"),
+        ] {
+            assert_eq!(parse_ip(text).unwrap().to_string(), ip);
+        }
+        assert_eq!(parse_ip("localhost"), None);
+    }
+
+    #[test]
+    fn a_database_is_refused_rather_than_ignored() {
+        let env = Environment {
+            database_url: true,
+            ..Environment::default()
+        };
+        let problems = resolve(&Flags::default(), &env).unwrap_err();
+        assert!(
+            problems[0]
+                .to_string()
+                .contains("rebuild with --features db")
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! One table of a TOML file, read key by key, so that everything wrong with it is found in one go.
+
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+
+use crate::error::Problem;
+
+pub struct Section<'a> {
+    file: &'a Path,
+    prefix: String,
+    table: Table,
+    known: Vec<&'static str>,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl<'a> Section<'a> {
+    pub fn root(file: &'a Path, table: Table, problems: &'a mut Vec<Problem>) -> Self {
+        Section {
+            file,
+            prefix: String::new(),
+            table,
+            known: Vec::new(),
+            problems,
+        }
+    }
+
+    /// The value under this key, if it is there and of the right type.
+    pub fn take<T: DeserializeOwned>(&mut self, key: &'static str) -> Option<T> {
+        self.known.push(key);
+        let value = self.table.remove(key)?;
+        match value.try_into() {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.problem(key, error.message().to_owned());
+                None
+            }
+        }
+    }
+
+    /// A table below this one; empty where it isn't there. Its `finish` must be called like this one's.
+    pub fn section(&mut self, key: &'static str) -> Section<'_> {
+        self.known.push(key);
+        let table = match self.table.remove(key) {
+            None => Table::new(),
+            Some(Value::Table(table)) => table,
+            Some(other) => {
+                let found = other.type_str();
+                self.problem(key, format!("expected a table, found {found}"));
+                Table::new()
+            }
+        };
+        Section {
+            file: self.file,
+            prefix: self.name(key) + ".",
+            table,
+            known: Vec::new(),
+            problems: self.problems,
+        }
+    }
+
+    pub fn problem(&mut self, key: &str, message: impl Into<String>) {
+        let problem = Problem::new(message).file(self.file).key(self.name(key));
+        self.problems.push(problem);
+    }
+
+    /// Whatever nobody asked for is a mistake.
+    pub fn finish(mut self) {
+        for key in std::mem::take(&mut self.table).keys() {
+            let message = match nearest(key, &self.known) {
+                Some(known) => format!("unknown key; did you mean '{known}'?"),
+                None => "unknown key".to_owned(),
+            };
+            self.problem(key, message);
+        }
+    }
+
+    fn name(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+}
+
+/// The known name that a typo most likely meant.
+pub fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
+    known
+        .iter()
+        .map(|candidate| (strsim::jaro_winkler(name, candidate), *candidate))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_wrong_is_found_at_once() {
+        let table: Table = "port = 'x'\nbnd = 1\n[limits]\nconections = 5\n[admin]"
+            .parse()
+            .unwrap();
+        let mut problems = Vec::new();
+        let mut root = Section::root(Path::new("f.toml"), table, &mut problems);
+        assert_eq!(root.take::<u16>("port"), None);
+        assert_eq!(root.take::<String>("bind"), None);
+        let mut limits = root.section("limits");
+        assert_eq!(limits.take::<usize>("connections"), None);
+        limits.finish();
+        root.finish();
+        let text: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(text.len(), 4, "{text:#?}");
+        assert!(text[0].starts_with("f.toml: port: invalid type"));
+        assert_eq!(
+            text[1],
+            "f.toml: limits.conections: unknown key; did you mean 'connections'?"
+        );
+        assert_eq!(text[2], "f.toml: admin: unknown key");
+        assert_eq!(text[3], "f.toml: bnd: unknown key; did you mean 'bind'?");
+    }
+}

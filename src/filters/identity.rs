@@ -1,0 +1,146 @@
+//! Who calls, by the `Authorization` header.
+
+use std::sync::{Arc, LazyLock};
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+
+use crate::auth::Identity;
+use crate::auth::token::{TokenFault, Verifier};
+use crate::error::Refusal;
+use crate::keyring::Secret;
+
+static DEV: LazyLock<Arc<Identity>> = LazyLock::new(|| Arc::new(Identity::dev()));
+
+/// A virtual key is tried before anything else, even where tokens aren't configured: whoever sends one means it.
+pub fn identify(
+    headers: &HeaderMap,
+    verifier: Option<&Verifier>,
+    now: u64,
+) -> Result<Arc<Identity>, Refusal> {
+    let header = authorization(headers)?;
+    if header.is_some_and(|value| value.starts_with("Ati-Key ")) {
+        return Err(Refusal::KeyStoreUnavailable);
+    }
+    let Some(verifier) = verifier else {
+        return Ok(DEV.clone());
+    };
+    let token = header
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .ok_or_else(|| refuse(TokenFault::Missing))?;
+    verifier.verify(token, now).map_err(refuse)
+}
+
+/// Key administration has one bearer of its own.
+pub fn administer(headers: &HeaderMap, admin_token: Option<&Secret>) -> Result<(), Refusal> {
+    let Some(expected) = admin_token else {
+        return Err(Refusal::AdminDisabled);
+    };
+    let given = authorization(headers)?
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .ok_or_else(|| refuse(TokenFault::Missing))?;
+    if same(given.as_bytes(), expected.expose()) {
+        Ok(())
+    } else {
+        Err(Refusal::Unauthenticated("admin_token"))
+    }
+}
+
+/// The one `Authorization` header. Two of them, or one that is no text, is nobody we know.
+fn authorization(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+    let mut all = headers.get_all(AUTHORIZATION).iter();
+    let first = all.next();
+    if all.next().is_some() {
+        return Err(refuse(TokenFault::Malformed));
+    }
+    first
+        .map(|value| value.to_str().map_err(|_| refuse(TokenFault::Malformed)))
+        .transpose()
+}
+
+fn refuse(fault: TokenFault) -> Refusal {
+    Refusal::Unauthenticated(fault.label())
+}
+
+/// Compares digests under a key that nobody knows, so that the time taken tells nothing about either side.
+fn same(given: &[u8], expected: &[u8]) -> bool {
+    use ring::hmac;
+    static KEY: LazyLock<Option<hmac::Key>> = LazyLock::new(|| {
+        hmac::Key::generate(hmac::HMAC_SHA256, &ring::rand::SystemRandom::new()).ok()
+    });
+    let Some(key) = KEY.as_ref() else {
+        return false;
+    };
+    hmac::verify(key, given, hmac::sign(key, expected).as_ref()).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::keys::PrivateKey;
+    use crate::auth::token::{Expectations, VerificationKey};
+
+    fn headers(values: &[&str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(AUTHORIZATION, value.parse().unwrap());
+        }
+        headers
+    }
+
+    fn verifier() -> Verifier {
+        let key = PrivateKey::generate().unwrap();
+        Verifier::new(
+            &VerificationKey::Es256(key.public().clone()),
+            &Expectations::default(),
+        )
+    }
+
+    #[test]
+    fn without_keys_everybody_is_dev() {
+        for values in [&[][..], &["Bearer nonsense"], &["Basic x"]] {
+            assert_eq!(identify(&headers(values), None, 0).unwrap().subject, "dev");
+        }
+    }
+
+    #[test]
+    fn a_virtual_key_is_never_ignored() {
+        let headers = headers(&["Ati-Key ati-key_x"]);
+        assert_eq!(
+            identify(&headers, None, 0).unwrap_err(),
+            Refusal::KeyStoreUnavailable
+        );
+        let refusal = identify(&headers, Some(&verifier()), 0).unwrap_err();
+        assert_eq!(refusal, Refusal::KeyStoreUnavailable);
+    }
+
+    #[test]
+    fn with_keys_a_bearer_is_needed() {
+        let verifier = verifier();
+        for values in [
+            &[][..],
+            &["bearer x"],
+            &["Bearer"],
+            &["Bearer a.b.c"],
+            &["Bearer a.b.c", "Bearer a.b.c"],
+        ] {
+            let refusal = identify(&headers(values), Some(&verifier), 0).unwrap_err();
+            assert_eq!(refusal.status(), 401, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn administration_needs_its_own_bearer() {
+        let token = Secret::new(b"adm1n").unwrap();
+        let check = |value: &str, token| administer(&headers(&[value]), token);
+        assert_eq!(check("Bearer adm1n", None), Err(Refusal::AdminDisabled));
+        assert_eq!(check("Bearer adm1n", Some(&token)), Ok(()));
+        for wrong in ["Bearer adm1", "Bearer adm1n2", "adm1n", "Bearer "] {
+            assert_eq!(
+                check(wrong, Some(&token)).unwrap_err().status(),
+                401,
+                "{wrong}"
+            );
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! ATI's own paths.
+
+use http::Method;
+
+/// The endpoints, in the order of [`ENDPOINTS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Builtin {
+    Health,
+    Jwks,
+    Call,
+    Mcp,
+    Help,
+    Tools,
+    Tool,
+    Skills,
+    SkillsResolve,
+    SkillsBundle,
+    Skill,
+    SkillBundle,
+    RemoteCatalog,
+    RemoteSkill,
+    RemoteResources,
+    RemoteFile,
+    RemoteReferences,
+    RemoteReference,
+    AdminKeys,
+    AdminKeysIssue,
+    AdminKeysBulkRevoke,
+    AdminKey,
+}
+
+/// Who may pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guard {
+    /// Anybody whose signature holds, probes among them.
+    Public,
+    /// A token, wherever tokens are configured.
+    Token,
+    /// The admin bearer and nothing else: no signature, no token.
+    Admin,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    pub kind: Builtin,
+    /// The path as documentation and metrics write it.
+    pub label: &'static str,
+    pub allow: &'static str,
+    pub guard: Guard,
+}
+
+impl Endpoint {
+    pub fn allows(&self, method: &Method) -> bool {
+        self.allow
+            .split(',')
+            .any(|allowed| allowed == method.as_str())
+    }
+}
+
+const fn endpoint(
+    kind: Builtin,
+    label: &'static str,
+    allow: &'static str,
+    guard: Guard,
+) -> Endpoint {
+    Endpoint {
+        kind,
+        label,
+        allow,
+        guard,
+    }
+}
+
+const READ: &str = "GET,HEAD";
+const WRITE: &str = "POST";
+
+pub static ENDPOINTS: [Endpoint; 22] = [
+    endpoint(Builtin::Health, "/health", READ, Guard::Public),
+    endpoint(Builtin::Jwks, "/.well-known/jwks.json", READ, Guard::Public),
+    endpoint(Builtin::Call, "/call", WRITE, Guard::Token),
+    endpoint(Builtin::Mcp, "/mcp", WRITE, Guard::Token),
+    endpoint(Builtin::Help, "/help", WRITE, Guard::Token),
+    endpoint(Builtin::Tools, "/tools", READ, Guard::Token),
+    endpoint(Builtin::Tool, "/tools/{name}", READ, Guard::Token),
+    endpoint(Builtin::Skills, "/skills", READ, Guard::Token),
+    endpoint(
+        Builtin::SkillsResolve,
+        "/skills/resolve",
+        WRITE,
+        Guard::Token,
+    ),
+    endpoint(Builtin::SkillsBundle, "/skills/bundle", WRITE, Guard::Token),
+    endpoint(Builtin::Skill, "/skills/{name}", READ, Guard::Token),
+    endpoint(
+        Builtin::SkillBundle,
+        "/skills/{name}/bundle",
+        READ,
+        Guard::Token,
+    ),
+    endpoint(
+        Builtin::RemoteCatalog,
+        "/skillati/catalog",
+        READ,
+        Guard::Token,
+    ),
+    endpoint(Builtin::RemoteSkill, "/skillati/{name}", READ, Guard::Token),
+    endpoint(
+        Builtin::RemoteResources,
+        "/skillati/{name}/resources",
+        READ,
+        Guard::Token,
+    ),
+    endpoint(
+        Builtin::RemoteFile,
+        "/skillati/{name}/file",
+        READ,
+        Guard::Token,
+    ),
+    endpoint(
+        Builtin::RemoteReferences,
+        "/skillati/{name}/refs",
+        READ,
+        Guard::Token,
+    ),
+    endpoint(
+        Builtin::RemoteReference,
+        "/skillati/{name}/ref/{reference}",
+        READ,
+        Guard::Token,
+    ),
+    endpoint(Builtin::AdminKeys, "/admin/keys", READ, Guard::Admin),
+    endpoint(
+        Builtin::AdminKeysIssue,
+        "/admin/keys/issue",
+        WRITE,
+        Guard::Admin,
+    ),
+    endpoint(
+        Builtin::AdminKeysBulkRevoke,
+        "/admin/keys/bulk-revoke",
+        WRITE,
+        Guard::Admin,
+    ),
+    endpoint(
+        Builtin::AdminKey,
+        "/admin/keys/{hash}",
+        "GET,HEAD,DELETE",
+        Guard::Admin,
+    ),
+];
+
+/// Most requests of an edge are for upstreams: they leave after one comparison of their first segment.
+pub fn find(path: &str) -> Option<&'static Endpoint> {
+    let (first, rest) = match path.strip_prefix('/')?.split_once('/') {
+        Some((first, rest)) => (first, Some(rest)),
+        None => (&path[1..], None),
+    };
+    let kind = match (first, rest) {
+        ("health", None) => Builtin::Health,
+        (".well-known", Some("jwks.json")) => Builtin::Jwks,
+        ("call", None) => Builtin::Call,
+        ("mcp", None) => Builtin::Mcp,
+        ("help", None) => Builtin::Help,
+        ("tools", None) => Builtin::Tools,
+        ("tools", Some(name)) if is_segment(name) => Builtin::Tool,
+        ("skills", None) => Builtin::Skills,
+        ("skills", Some(rest)) => skills(rest)?,
+        ("skillati", Some(rest)) => remote(rest)?,
+        ("admin", Some(rest)) => admin(rest)?,
+        _ => return None,
+    };
+    Some(&ENDPOINTS[kind as usize])
+}
+
+fn skills(rest: &str) -> Option<Builtin> {
+    match rest.split_once('/') {
+        None if rest == "resolve" => Some(Builtin::SkillsResolve),
+        None if rest == "bundle" => Some(Builtin::SkillsBundle),
+        None if is_segment(rest) => Some(Builtin::Skill),
+        Some((name, "bundle")) if is_segment(name) => Some(Builtin::SkillBundle),
+        _ => None,
+    }
+}
+
+fn remote(rest: &str) -> Option<Builtin> {
+    match rest.split_once('/') {
+        None if rest == "catalog" => Some(Builtin::RemoteCatalog),
+        None if is_segment(rest) => Some(Builtin::RemoteSkill),
+        Some((_, "resources")) => Some(Builtin::RemoteResources),
+        Some((_, "file")) => Some(Builtin::RemoteFile),
+        Some((_, "refs")) => Some(Builtin::RemoteReferences),
+        Some((_, more)) => more
+            .strip_prefix("ref/")
+            .filter(|reference| is_segment(reference))
+            .map(|_| Builtin::RemoteReference),
+        None => None,
+    }
+}
+
+fn admin(rest: &str) -> Option<Builtin> {
+    match rest.split_once('/') {
+        None if rest == "keys" => Some(Builtin::AdminKeys),
+        Some(("keys", "issue")) => Some(Builtin::AdminKeysIssue),
+        Some(("keys", "bulk-revoke")) => Some(Builtin::AdminKeysBulkRevoke),
+        Some(("keys", hash)) if is_segment(hash) => Some(Builtin::AdminKey),
+        _ => None,
+    }
+}
+
+fn is_segment(text: &str) -> bool {
+    !text.is_empty() && !text.contains('/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_stand_in_the_order_of_their_kinds() {
+        for (index, endpoint) in ENDPOINTS.iter().enumerate() {
+            assert_eq!(endpoint.kind as usize, index);
+        }
+    }
+
+    #[test]
+    fn every_endpoint_is_found_under_its_own_path() {
+        for endpoint in &ENDPOINTS {
+            let path = endpoint
+                .label
+                .replace("{name}", "x:y")
+                .replace("{reference}", "r.md")
+                .replace("{hash}", "abc");
+            assert_eq!(find(&path), Some(endpoint), "{path}");
+        }
+    }
+
+    #[test]
+    fn near_misses_are_not_ours() {
+        for path in [
+            "/",
+            "",
+            "/health/",
+            "/healthz",
+            "/calls",
+            "/tools/",
+            "/tools/a/b",
+            "/skills/a/b",
+            "/skillati",
+            "/skillati/a/ref/",
+            "/admin",
+            "/admin/keys/a/b",
+            "/.well-known",
+            "/mcp/x",
+        ] {
+            assert_eq!(find(path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Everything that a request is judged by, built whole, swapped whole, pinned per request.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::auth::signature::{Mode, SigningKey};
+use crate::auth::token::{VerificationKey, Verifier};
+use crate::catalog::Catalog;
+use crate::config::Settings;
+use crate::error::Problem;
+use crate::keyring::{self, Fallback, Keyring, SIGNING_SECRET, SessionKey};
+use crate::route::Table;
+
+/// RFC 7518 wants a key as long as the hash.
+const SHORT_SECRET: usize = 32;
+
+pub struct Snapshot {
+    pub settings: Settings,
+    pub keyring: Keyring,
+    pub signing: Option<SigningKey>,
+    pub verifier: Option<Verifier>,
+    pub catalog: Catalog,
+    pub routes: Table,
+    pub keyring_loaded: SystemTime,
+}
+
+pub struct Built {
+    pub snapshot: Snapshot,
+    pub warnings: Vec<Problem>,
+    /// The one-shot key, to be given to the next build.
+    pub held: Option<SessionKey>,
+}
+
+impl Snapshot {
+    /// Load everything that the settings name. Nothing is half done: any problem means no snapshot.
+    pub fn build(settings: Settings, held: Option<&SessionKey>) -> Result<Built, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let mut warnings = settings.warnings.clone();
+
+        let verifier = settings.jwt.as_ref().and_then(|jwt| {
+            let key = jwt.key.load().map_err(|p| problems.push(p)).ok()?;
+            if let VerificationKey::Hs256(secret) = &key
+                && secret.expose().len() < SHORT_SECRET
+            {
+                warnings.push(Problem::new("the HS256 secret has less than 32 bytes"));
+            }
+            Some(Verifier::new(&key, &jwt.expect))
+        });
+
+        let catalog = Catalog::load(&settings.ati_dir, &mut problems);
+        warnings.extend(catalog.warnings());
+
+        let (keyring, held) = load_keyring(&settings, held, &mut problems, &mut warnings);
+        let signing = keyring.get(SIGNING_SECRET).map(SigningKey::new);
+        if signing.is_none() && problems.is_empty() {
+            judge_missing_secret(&settings, &mut problems, &mut warnings);
+        }
+        if keyring::memory_lock_refused() {
+            warnings.push(Problem::new(
+                "the kernel refused to lock memory for secrets; raise LimitMEMLOCK (ulimit -l)",
+            ));
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        Ok(Built {
+            snapshot: Snapshot {
+                settings,
+                keyring,
+                signing,
+                verifier,
+                catalog,
+                routes: Table::new(),
+                keyring_loaded: SystemTime::now(),
+            },
+            warnings,
+            held,
+        })
+    }
+
+    /// `jwt` or `disabled`, as `/health` says it.
+    pub fn auth(&self) -> &'static str {
+        if self.verifier.is_some() {
+            "jwt"
+        } else {
+            "disabled"
+        }
+    }
+}
+
+fn load_keyring(
+    settings: &Settings,
+    held: Option<&SessionKey>,
+    problems: &mut Vec<Problem>,
+    warnings: &mut Vec<Problem>,
+) -> (Keyring, Option<SessionKey>) {
+    if settings.keyring.from_environment {
+        return (keyring::load_environment(), held.cloned());
+    }
+    let fallback = if settings.keyring.allow_empty {
+        Fallback::Empty
+    } else {
+        Fallback::Refuse
+    };
+    match keyring::load(&settings.keyring.places, held, fallback) {
+        Ok(loaded) => {
+            warnings.extend(loaded.warnings);
+            (loaded.keyring, loaded.held)
+        }
+        Err(problem) => {
+            problems.push(problem);
+            (Keyring::empty(), held.cloned())
+        }
+    }
+}
+
+/// In enforce mode every request would get 403. In the other modes passthrough would be open to all.
+fn judge_missing_secret(
+    settings: &Settings,
+    problems: &mut Vec<Problem>,
+    warnings: &mut Vec<Problem>,
+) {
+    if settings.signature.mode == Mode::Enforce {
+        problems.push(
+            Problem::new("signature mode 'enforce' needs it in the keyring, and not empty")
+                .key(SIGNING_SECRET),
+        );
+    } else if settings.passthrough {
+        warnings.push(
+            Problem::new("not in the keyring: passthrough is open to whoever reaches this port")
+                .key(SIGNING_SECRET),
+        );
+    }
+}
+
+/// Unix seconds.
+pub fn unix_now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
+}
