@@ -1,11 +1,45 @@
-pub mod auth;
+//! `ati`, the edge appliance between agent sandboxes and the world. A request's way through the rooms, which stand here in its
+//! order:
+//!
+//! ```text
+//! server    binds, accepts, reloads, drains
+//! gateway   Pingora's hooks, one file each
+//! filters   admit: framing -> path -> route -> signature -> identity      => Admitted, or a Refusal
+//! api       the built-in endpoints
+//! ```
+//!
+//! Each room may use those below it and none above:
+//!
+//! ```text
+//! cli -> server -> gateway -> api -> filters -> snapshot -> catalog | route -> config -> auth -> keyring
+//!     -> error, telemetry, files, pattern
+//! ```
+//!
+//! tests/it/arch.rs holds the rooms to that; ARCHITECTURE.md says why.
+
+pub mod cli;
+
+pub mod server;
+
+pub mod gateway;
+
+pub mod filters;
+
+pub mod api;
+
+pub mod snapshot;
+
+pub mod route;
+
 pub mod catalog;
+
 pub mod config;
+
+pub mod auth;
+
+pub mod keyring;
+
 pub mod error;
 pub mod files;
-pub mod filters;
-pub mod keyring;
 pub mod pattern;
-pub mod route;
-pub mod snapshot;
 pub mod telemetry;

@@ -10,8 +10,8 @@ pub mod writer;
 
 use std::sync::OnceLock;
 
-use tracing_subscriber::filter::{EnvFilter, FilterExt, LevelFilter, filter_fn};
-use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::filter::{EnvFilter, LevelFilter, filter_fn};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use writer::Writer;
@@ -36,7 +36,7 @@ pub fn init(audience: Audience, verbose: bool) {
         .with_default_directive(default.into())
         .from_env_lossy();
     let ours = filter_fn(|meta| meta.target() == "ati" || meta.target().starts_with("ati::"));
-    let filter = wanted.and(ours);
+    let registry = tracing_subscriber::registry().with(wanted).with(ours);
     let result = match audience {
         Audience::Person => {
             let layer = tracing_subscriber::fmt::layer()
@@ -44,9 +44,8 @@ pub fn init(audience: Audience, verbose: bool) {
                 .without_time()
                 .with_target(false)
                 .with_ansi(false)
-                .with_writer(std::io::stderr)
-                .with_filter(filter);
-            tracing_subscriber::registry().with(layer).try_init()
+                .with_writer(std::io::stderr);
+            registry.with(layer).try_init()
         }
         Audience::Machine => {
             let layer = tracing_subscriber::fmt::layer()
@@ -54,9 +53,8 @@ pub fn init(audience: Audience, verbose: bool) {
                 .flatten_event(true)
                 .with_current_span(false)
                 .with_span_list(false)
-                .with_writer(|| writer().clone())
-                .with_filter(filter);
-            tracing_subscriber::registry().with(layer).try_init()
+                .with_writer(|| writer().clone());
+            registry.with(layer).try_init()
         }
     };
     // A second initialisation (tests in one process) keeps the first.

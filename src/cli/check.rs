@@ -1,0 +1,67 @@
+use serde_json::json;
+
+use super::{Format, output};
+use crate::config::{self, Environment, Flags};
+use crate::error::{Code, Failure, Problem};
+use crate::snapshot::Snapshot;
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    flags: Flags,
+
+    /// Warnings fail the check too
+    #[arg(long)]
+    strict: bool,
+}
+
+pub fn run(args: Args, format: Format) -> Result<u8, Failure> {
+    let (problems, warnings, summary) = load(&args.flags);
+    let ok = problems.is_empty() && !(args.strict && !warnings.is_empty());
+    match format {
+        Format::Json => output::pretty(&json!({
+            "ok": ok,
+            "problems": problems.iter().map(as_json).collect::<Vec<_>>(),
+            "warnings": warnings.iter().map(as_json).collect::<Vec<_>>(),
+            "loaded": summary,
+        })),
+        Format::Text | Format::Table => {
+            for problem in &problems {
+                output::line(&format!("problem: {problem}"));
+            }
+            for warning in &warnings {
+                output::line(&format!("warning: {warning}"));
+            }
+            output::line(if ok { "ok" } else { "not ok" });
+        }
+    }
+    Ok(if ok { 0 } else { Code::InvalidValue.exit_code() })
+}
+
+/// What the server would load, without taking the one-shot key away from it.
+fn load(flags: &Flags) -> (Vec<Problem>, Vec<Problem>, serde_json::Value) {
+    let mut settings = match config::resolve(flags, &Environment::read()) {
+        Ok(settings) => settings,
+        Err(problems) => return (problems, Vec::new(), serde_json::Value::Null),
+    };
+    settings.keyring.places.consume = false;
+    match Snapshot::build(settings, None) {
+        Ok(built) => {
+            let snapshot = &built.snapshot;
+            let summary = json!({
+                "ati_dir": snapshot.settings.ati_dir,
+                "keyring": snapshot.keyring.source().as_str(),
+                "keys": snapshot.keyring.len(),
+                "auth": snapshot.auth(),
+                "providers": snapshot.catalog.providers().len(),
+                "signature_mode": snapshot.settings.signature.mode.as_str(),
+            });
+            (Vec::new(), built.warnings, summary)
+        }
+        Err(problems) => (problems, Vec::new(), serde_json::Value::Null),
+    }
+}
+
+fn as_json(problem: &Problem) -> serde_json::Value {
+    json!({ "file": problem.file, "key": problem.key, "message": problem.message })
+}

@@ -1,0 +1,240 @@
+//! A throwaway appliance: every line that it prints can be pasted, and `--check` runs them all.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use zeroize::Zeroizing;
+
+use super::output;
+use crate::auth::keys::{generate_secret, shared_secret};
+use crate::auth::signature::{HEADER, Mode, SigningKey};
+use crate::auth::token::{Claims, DEFAULT_AUDIENCE, Namespace, Signer};
+use crate::config::{Environment, Flags};
+use crate::error::{Code, Failure};
+use crate::files;
+use crate::keyring::{SIGNING_SECRET, Secret, SessionKey};
+use crate::server::{Addresses, Server};
+use crate::snapshot::unix_now;
+
+/// Long enough that a pasted line still holds.
+const LIFETIME: u64 = 3600;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Run the printed lines, say what came back, and exit 0 or 1
+    #[arg(long)]
+    check: bool,
+}
+
+/// One line to paste, and what it is for.
+struct Step {
+    title: &'static str,
+    address: SocketAddr,
+    path: &'static str,
+    headers: Vec<(&'static str, String)>,
+    status: u16,
+    shows: &'static str,
+}
+
+pub fn run(args: &Args) -> Result<u8, Failure> {
+    let dir = Folder::create()?;
+    let signing = generate_secret().map_err(|e| broken(&e))?;
+    let jwt = generate_secret().map_err(|e| broken(&e))?;
+    write_keyring(&dir.0, &signing)?;
+
+    let flags = Flags {
+        port: Some(0),
+        ati_dir: Some(dir.0.clone()),
+        sig_verify_mode: Some(Mode::Enforce),
+        sig_drift_seconds: Some(LIFETIME),
+        admin: Some("127.0.0.1:0".to_owned()),
+        ..Flags::default()
+    };
+    let env = Environment {
+        secret: Some(jwt.clone()),
+        ..Environment::default()
+    };
+    let server = Server::prepare(flags, env)?;
+    let steps = steps(server.addresses(), &signing, &jwt)?;
+    introduce(&steps);
+    if !args.check {
+        output::line("\nIt serves until Ctrl-C; its log is below.\n");
+        server.run(std::future::pending())?;
+        return Ok(0);
+    }
+
+    let (done, finished) = tokio::sync::oneshot::channel();
+    let checker = std::thread::spawn(move || {
+        let failed = steps.iter().filter(|step| !step.check()).count();
+        let _ = done.send(());
+        (steps.len(), failed)
+    });
+    server.run(async {
+        let _ = finished.await;
+    })?;
+    let (all, failed) = checker.join().map_err(|_| broken(&"the check panicked"))?;
+    output::line(&format!("\n{} of {all} as promised", all - failed));
+    Ok(u8::from(failed > 0))
+}
+
+fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, Failure> {
+    let edge = addresses.edge;
+    let admin = addresses.admin.unwrap_or(edge);
+    let secret = Secret::new(signing.as_bytes()).map_err(|e| broken(&e))?;
+    let signature = SigningKey::new(&secret).sign(unix_now(), "GET", "/tools");
+    let token = token(jwt)?;
+    let signed = || (HEADER, signature.clone());
+    Ok(vec![
+        Step {
+            title: "Anybody may ask how it is",
+            address: edge,
+            path: "/health",
+            headers: vec![],
+            status: 200,
+            shows: "\"auth\":\"jwt\"",
+        },
+        Step {
+            title: "A sandbox that doesn't sign is refused",
+            address: edge,
+            path: "/tools",
+            headers: vec![],
+            status: 403,
+            shows: "missing_signature",
+        },
+        Step {
+            title: "Signed, but without a token: who calls?",
+            address: edge,
+            path: "/tools",
+            headers: vec![signed()],
+            status: 401,
+            shows: "",
+        },
+        Step {
+            title: "Signed and with a token: admitted (this build has no tools yet)",
+            address: edge,
+            path: "/tools",
+            headers: vec![signed(), ("authorization", format!("Bearer {token}"))],
+            status: 501,
+            shows: "not implemented",
+        },
+        Step {
+            title: "What the operator sees",
+            address: admin,
+            path: "/metrics",
+            headers: vec![],
+            status: 200,
+            shows: "ati_refusals_total{reason=\"missing_signature\"}",
+        },
+    ])
+}
+
+fn token(jwt: &str) -> Result<String, Failure> {
+    let now = unix_now();
+    let claims = Claims {
+        iss: None,
+        sub: "demo-agent".into(),
+        aud: DEFAULT_AUDIENCE.into(),
+        iat: now,
+        exp: now + LIFETIME,
+        jti: None,
+        scope: "tool:* help".into(),
+        job_id: None,
+        sandbox_id: None,
+        ati: Some(Namespace {
+            v: 1,
+            rate: Default::default(),
+            customer_id: None,
+        }),
+    };
+    let key = shared_secret(jwt.as_bytes()).map_err(|e| broken(&e))?;
+    Signer::Hs256(key).issue(&claims).map_err(|e| broken(&e))
+}
+
+fn introduce(steps: &[Step]) {
+    output::line("An appliance is running, with generated keys, in enforce mode. Paste these into another terminal:");
+    for step in steps {
+        output::line(&format!("\n# {} ({})", step.title, step.status));
+        output::line(&step.curl());
+    }
+}
+
+impl Step {
+    fn curl(&self) -> String {
+        let mut line = String::from("curl -i");
+        for (name, value) in &self.headers {
+            line += &format!(" -H '{name}: {value}'");
+        }
+        line + &format!(" http://{}{}", self.address, self.path)
+    }
+
+    fn check(&self) -> bool {
+        let seen = self.ask();
+        let (good, what) = match &seen {
+            Ok((status, body)) => (
+                *status == self.status && body.contains(self.shows),
+                format!("{status}"),
+            ),
+            Err(e) => (false, e.to_string()),
+        };
+        let mark = if good { "ok  " } else { "FAIL" };
+        output::line(&format!("{mark} {} -> {what}", self.title));
+        good
+    }
+
+    fn ask(&self) -> std::io::Result<(u16, String)> {
+        let timeout = Duration::from_secs(5);
+        let mut stream = TcpStream::connect_timeout(&self.address, timeout)?;
+        stream.set_read_timeout(Some(timeout))?;
+        let mut request = format!(
+            "GET {} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n",
+            self.path, self.address
+        );
+        for (name, value) in &self.headers {
+            request += &format!("{name}: {value}\r\n");
+        }
+        stream.write_all((request + "\r\n").as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let status = answer
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok())
+            .ok_or(std::io::ErrorKind::InvalidData)?;
+        Ok((status, answer))
+    }
+}
+
+fn write_keyring(dir: &Path, signing: &str) -> Result<(), Failure> {
+    let key = SessionKey::generate().map_err(|e| broken(&e))?;
+    let json = Zeroizing::new(serde_json::json!({ SIGNING_SECRET: signing }).to_string());
+    let sealed = key.seal(json.as_bytes()).map_err(|e| broken(&e))?;
+    let write = |name: &str, content: &[u8]| {
+        files::write_atomic(&dir.join(name), content, 0o600).map_err(|e| broken(&e))
+    };
+    write("keyring.enc", &sealed)?;
+    write(".keyring-key", key.to_base64().as_bytes())
+}
+
+fn broken(e: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Code::ExecutionFailed, format!("the demo can't be set up: {e}"))
+}
+
+/// A private folder that is gone with the demo.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn create() -> Result<Self, Failure> {
+        let name = format!("ati-demo-{}", uuid::Uuid::new_v4().simple());
+        let path = std::env::temp_dir().join(name);
+        files::create_private_dir(&path).map_err(|e| broken(&e))?;
+        Ok(Folder(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,69 @@
+use std::io::Read;
+
+use tracing::info;
+use zeroize::Zeroizing;
+
+use super::output;
+use crate::config;
+use crate::error::{Code, Failure};
+use crate::keyring::Credentials;
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Store a credential; a value of `-` is read from standard input
+    Set { name: String, value: String },
+    /// List names with masked values
+    List,
+    /// Remove a credential
+    Remove { name: String },
+}
+
+pub fn run(command: Command) -> Result<u8, Failure> {
+    let dir = config::ati_dir();
+    let path = dir.join("credentials");
+    let failed = |e: std::io::Error| {
+        Failure::new(Code::InvalidValue, format!("{}: {e}", path.display()))
+    };
+    let mut credentials = Credentials::open(dir).map_err(failed)?;
+    match command {
+        Command::Set { name, value } => {
+            let value = Zeroizing::new(value);
+            let value = if *value == "-" { from_stdin()? } else { value };
+            if name.is_empty() {
+                return Err(Failure::invalid("a key needs a name"));
+            }
+            if value.is_empty() {
+                return Err(Failure::invalid(format!("the value of '{name}' is empty")));
+            }
+            credentials.set(&name, &value).map_err(failed)?;
+            info!(name, "saved key");
+        }
+        Command::List => {
+            let mut any = false;
+            for (name, mask) in credentials.masked() {
+                output::line(&format!("{name:<30} {mask}"));
+                any = true;
+            }
+            if !any {
+                output::line("No keys stored. Run `ati key set <name> <value>` to add one.");
+            }
+        }
+        Command::Remove { name } => {
+            if credentials.remove(&name).map_err(failed)? {
+                info!(name, "removed key");
+            } else {
+                output::line(&format!("Key '{name}' not found."));
+            }
+        }
+    }
+    Ok(0)
+}
+
+/// Without the newline that `echo` and editors add.
+fn from_stdin() -> Result<Zeroizing<String>, Failure> {
+    let mut text = Zeroizing::new(String::new());
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .map_err(|e| Failure::invalid(format!("standard input: {e}")))?;
+    Ok(Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned()))
+}

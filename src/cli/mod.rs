@@ -1,0 +1,138 @@
+//! The command line: parsed arguments, one function per command, one place that turns its outcome into an exit code.
+
+mod check;
+mod demo;
+mod init;
+mod key;
+mod output;
+mod proxy;
+mod reference;
+mod token;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use tracing::{debug, error};
+
+use crate::config;
+use crate::error::Failure;
+use crate::telemetry::{self, Audience};
+
+/// The edge appliance between agent sandboxes and the world: it holds the credentials, and lets each request do only what its
+/// caller may do.
+#[derive(Parser)]
+#[command(name = "ati", version, propagate_version = true)]
+pub struct Cli {
+    /// How results are printed
+    #[arg(long, visible_alias = "format", global = true, env = "ATI_OUTPUT", value_enum, default_value = "json", hide_env_values = true)]
+    output: Format,
+
+    /// Print JSON, whatever --output says
+    #[arg(short = 'J', long, global = true)]
+    json: bool,
+
+    /// Log at debug level, and give the causes of an error
+    #[arg(long, global = true)]
+    verbose: bool,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Json,
+    Table,
+    Text,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the appliance
+    Proxy(proxy::Args),
+    /// Load everything as `ati proxy` would, and report every problem at once
+    Check(check::Args),
+    /// Show the appliance on this machine, with generated keys, until Ctrl-C
+    Demo(demo::Args),
+    /// Create the ATI folder; with --proxy, a signing key for tokens too
+    Init(init::Args),
+    /// Edit the plaintext credentials
+    #[command(subcommand)]
+    Key(key::Command),
+    /// Make, issue and check session tokens
+    #[command(subcommand)]
+    Token(token::Command),
+    /// Print the version
+    Version,
+    /// Write the generated pages of the documentation
+    #[command(hide = true)]
+    Reference(reference::Args),
+}
+
+/// Run one command to its exit code.
+pub fn run(cli: Cli) -> ExitCode {
+    let format = if cli.json { Format::Json } else { cli.output };
+    let audience = match cli.command {
+        Command::Proxy(_) | Command::Demo(_) => Audience::Machine,
+        _ => Audience::Person,
+    };
+    telemetry::init(audience, cli.verbose);
+
+    let outcome = match cli.command {
+        Command::Proxy(args) => proxy::run(args),
+        Command::Check(args) => check::run(args, format),
+        Command::Demo(args) => demo::run(&args),
+        Command::Version => {
+            output::line(concat!("ati ", env!("CARGO_PKG_VERSION")));
+            Ok(0)
+        }
+        Command::Reference(args) => reference::run(&args),
+        command => {
+            init::ensure(&config::ati_dir());
+            match command {
+                Command::Init(args) => init::run(&args),
+                Command::Key(command) => key::run(command),
+                Command::Token(command) => token::run(command),
+                _ => Ok(0),
+            }
+        }
+    };
+    let code = match outcome {
+        Ok(code) => code,
+        Err(failure) => report(&failure, audience, format, cli.verbose),
+    };
+    telemetry::flush();
+    ExitCode::from(code)
+}
+
+/// A line for people, and one for scripts where the output is JSON. A server's log is JSON already.
+fn report(failure: &Failure, audience: Audience, format: Format, verbose: bool) -> u8 {
+    let code = failure.code;
+    if audience == Audience::Machine {
+        error!(
+            code = code.as_str(),
+            exit_code = code.exit_code(),
+            hint = failure.hint,
+            "ati command failed: {failure}"
+        );
+        return code.exit_code();
+    }
+    match &failure.hint {
+        Some(hint) => error!("ati command failed: {failure}\n\nhint: {hint}"),
+        None => error!("ati command failed: {failure}"),
+    }
+    let chain = failure.chain();
+    if format == Format::Json {
+        output::structured_error(failure, verbose.then_some(&chain));
+    } else if verbose {
+        for cause in chain {
+            debug!("because: {cause}");
+        }
+    }
+    code.exit_code()
+}
+
+/// The parser, for the reference page.
+fn command() -> clap::Command {
+    Cli::command()
+}

@@ -1,0 +1,84 @@
+//! The reference pages of docs/, made from the code that they describe.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use crate::config::VARIABLES;
+use crate::error::{Code, Failure};
+use crate::files;
+use crate::telemetry::metrics::CATALOGUE;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Folder to write to
+    dir: PathBuf,
+}
+
+pub fn run(args: &Args) -> Result<u8, Failure> {
+    let pages = [
+        ("commands.md", commands()),
+        ("environment.md", environment()),
+        ("metrics.md", metrics()),
+        ("errors.md", errors()),
+    ];
+    for (name, text) in pages {
+        let path = args.dir.join(name);
+        files::write_atomic(&path, text.as_bytes(), 0o644).map_err(|e| {
+            Failure::new(Code::ExecutionFailed, format!("{}: {e}", path.display()))
+        })?;
+    }
+    Ok(0)
+}
+
+const MADE: &str = "<!-- Made by `make docs` from the code. Edit the code. -->\n\n";
+
+fn commands() -> String {
+    let mut text = format!("{MADE}# Commands\n");
+    let mut root = super::command().term_width(100);
+    root.build();
+    describe(&mut root, "ati", &mut text);
+    text
+}
+
+fn describe(command: &mut clap::Command, name: &str, text: &mut String) {
+    let help = command.render_long_help().to_string();
+    let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+    let _ = write!(text, "\n## {name}\n\n```text\n{}\n```\n", help.join("\n").trim_end());
+    for sub in command.get_subcommands_mut() {
+        if sub.get_name() != "help" && !sub.is_hide_set() {
+            let name = format!("{name} {}", sub.get_name());
+            describe(sub, &name, text);
+        }
+    }
+}
+
+fn environment() -> String {
+    let mut text = format!("{MADE}# Environment variables\n\n| Variable | Default | Meaning |\n|---|---|---|\n");
+    for (name, default, meaning) in VARIABLES {
+        let _ = writeln!(text, "| `{name}` | {default} | {meaning} |");
+    }
+    text
+}
+
+fn metrics() -> String {
+    let mut text = format!(
+        "{MADE}# Metrics\n\nServed on the admin listener under `/metrics`. `status` is the class (`2xx`), or `none` where the caller \
+         left before an answer; `route` is a provider's name, a built-in's path, or `unmatched`.\n\n\
+         | Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n"
+    );
+    for (name, kind, labels, meaning) in CATALOGUE {
+        let _ = writeln!(text, "| `{name}` | {kind} | {labels} | {meaning} |");
+    }
+    text
+}
+
+fn errors() -> String {
+    let mut text = format!(
+        "{MADE}# Error codes\n\nA failed command prints `{{\"error\":{{\"code\",\"message\",\"exit_code\"}}}}` on stderr where the \
+         output is JSON.\n\n| Code | Exit code |\n|---|---|\n"
+    );
+    for code in Code::ALL {
+        let _ = writeln!(text, "| `{}` | {} |", code.as_str(), code.exit_code());
+    }
+    text
+}

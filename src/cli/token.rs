@@ -1,0 +1,311 @@
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use serde_json::json;
+use tracing::{error, info};
+use zeroize::Zeroizing;
+
+use super::output;
+use crate::auth::keys::{KeyError, PrivateKey, PublicKey, generate_secret, shared_secret};
+use crate::auth::rate::Rate;
+use crate::auth::token::{
+    self, Claims, DEFAULT_AUDIENCE, Namespace, Signer, VerificationKey, Verifier,
+};
+use crate::config::{self, Environment, Flags};
+use crate::error::{Code, Failure, Problem};
+use crate::snapshot::unix_now;
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Make a signing key and print it
+    Keygen {
+        #[arg(long, value_enum, ignore_case = true, default_value = "ES256")]
+        algorithm: Algorithm,
+    },
+    /// Sign a token and print it
+    Issue(Issue),
+    /// Print a token's claims without checking anything
+    Inspect { token: String },
+    /// Check a token as the proxy would; exit code 1 where it doesn't hold
+    Validate {
+        token: String,
+        #[command(flatten)]
+        key: KeyArgs,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Algorithm {
+    #[value(name = "ES256")]
+    Es256,
+    #[value(name = "HS256")]
+    Hs256,
+}
+
+#[derive(clap::Args)]
+pub struct KeyArgs {
+    /// P-256 key as a PEM file
+    #[arg(long, value_name = "FILE", conflicts_with = "secret")]
+    key: Option<PathBuf>,
+
+    /// Shared HS256 secret as hex
+    #[arg(long, value_name = "HEX")]
+    secret: Option<String>,
+}
+
+#[derive(clap::Args)]
+pub struct Issue {
+    /// Who the token is for: an agent or a sandbox
+    #[arg(long)]
+    sub: String,
+
+    /// What it allows, separated by spaces: "tool:github:* skill:research-* help"
+    #[arg(long)]
+    scope: String,
+
+    /// How long it holds: seconds, or a number with s, m, h or d
+    #[arg(long, visible_alias = "expires", default_value = "1800", value_parser = parse_ttl)]
+    ttl: u64,
+
+    /// The service it is for
+    #[arg(long, default_value = DEFAULT_AUDIENCE)]
+    aud: String,
+
+    /// Who issues it [default: $ATI_JWT_ISSUER]
+    #[arg(long)]
+    iss: Option<String>,
+
+    #[command(flatten)]
+    key: KeyArgs,
+
+    /// A rate limit, repeatable: "tool:github:*=10/hour"
+    #[arg(long, value_name = "PATTERN=N/UNIT", value_parser = parse_rate)]
+    rate: Vec<(String, String)>,
+
+    /// The job it belongs to
+    #[arg(long)]
+    job_id: Option<String>,
+
+    /// The sandbox it belongs to
+    #[arg(long)]
+    sandbox_id: Option<String>,
+
+    /// The tenant whose credentials it uses
+    #[arg(long)]
+    customer_id: Option<String>,
+}
+
+pub fn run(command: Command) -> Result<u8, Failure> {
+    match command {
+        Command::Keygen { algorithm } => keygen(algorithm),
+        Command::Issue(args) => issue(args),
+        Command::Inspect { token } => inspect(&token),
+        Command::Validate { token, key } => validate(&token, &key),
+    }
+}
+
+fn keygen(algorithm: Algorithm) -> Result<u8, Failure> {
+    match algorithm {
+        Algorithm::Es256 => {
+            let key = PrivateKey::generate().map_err(unusable)?;
+            output::line(key.to_pem().trim_end());
+            output::line(key.public().to_pem().trim_end());
+            info!("save both; ATI_JWT_PRIVATE_KEY and ATI_JWT_PUBLIC_KEY name the files");
+        }
+        Algorithm::Hs256 => {
+            output::line(&generate_secret().map_err(unusable)?);
+            info!("set ATI_JWT_SECRET to it, where tokens are issued and where they are checked");
+        }
+    }
+    Ok(0)
+}
+
+fn issue(args: Issue) -> Result<u8, Failure> {
+    let now = unix_now();
+    let claims = Claims {
+        iss: args.iss.or_else(|| Environment::read().issuer),
+        sub: args.sub,
+        aud: args.aud,
+        iat: now,
+        exp: now.saturating_add(args.ttl),
+        jti: Some(uuid::Uuid::new_v4().to_string()),
+        scope: args.scope,
+        job_id: args.job_id,
+        sandbox_id: args.sandbox_id,
+        ati: Some(Namespace {
+            v: 1,
+            rate: args.rate.into_iter().collect::<BTreeMap<_, _>>(),
+            customer_id: args.customer_id,
+        }),
+    };
+    let token = signer(&args.key)?.issue(&claims).map_err(|e| {
+        Failure::new(Code::ExecutionFailed, "the token can't be signed").because(e)
+    })?;
+    output::line(&token);
+    Ok(0)
+}
+
+fn inspect(token: &str) -> Result<u8, Failure> {
+    let mut claims = token::inspect(token.trim())
+        .ok_or_else(|| Failure::invalid("not a token: its claims can't be read"))?;
+    let scopes: Vec<String> = claims
+        .get("scope")
+        .and_then(|scope| scope.as_str())
+        .map(|scope| scope.split_whitespace().map(str::to_owned).collect())
+        .unwrap_or_default();
+    claims.insert("scopes".into(), json!(scopes));
+    for name in ["ati", "aud", "exp", "iat", "iss", "jti", "scope", "sub"] {
+        claims.entry(name).or_insert(serde_json::Value::Null);
+    }
+    output::pretty(&claims);
+    Ok(0)
+}
+
+fn validate(token: &str, key: &KeyArgs) -> Result<u8, Failure> {
+    let env = Environment::read();
+    let expect = env.expectations(None, None);
+    let verifier = Verifier::new(&verification_key(key, &env)?, &expect);
+    match verifier.verify(token.trim(), unix_now()) {
+        Ok(_) => {
+            info!("VALID");
+            Ok(0)
+        }
+        Err(fault) => {
+            error!("INVALID — {fault}");
+            Ok(1)
+        }
+    }
+}
+
+/// `--key`, `--secret`, then the environment, then config.toml. A private key wins over a shared secret.
+fn signer(args: &KeyArgs) -> Result<Signer, Failure> {
+    if let Some(path) = &args.key {
+        let text = read(path)?;
+        return PrivateKey::from_pem(&text)
+            .map(Signer::Es256)
+            .map_err(|e| unusable_file(path, &e));
+    }
+    if let Some(secret) = &args.secret {
+        return shared_secret(secret.as_bytes())
+            .map(Signer::Hs256)
+            .map_err(|e| Failure::invalid(format!("--secret: {e}")));
+    }
+    if let Some(key) = config::private_key(&config::ati_dir()).map_err(from_problem)? {
+        return Ok(Signer::Es256(key));
+    }
+    match configured_key(&Environment::read())? {
+        Some(VerificationKey::Hs256(secret)) => Ok(Signer::Hs256(secret)),
+        Some(VerificationKey::Es256(_)) => Err(Failure::new(
+            Code::MissingKey,
+            "only a public key is configured, and it can't sign: give --key with the private one, or set ATI_JWT_PRIVATE_KEY",
+        )),
+        None => Err(no_key("ATI_JWT_PRIVATE_KEY")),
+    }
+}
+
+fn verification_key(args: &KeyArgs, env: &Environment) -> Result<VerificationKey, Failure> {
+    if let Some(path) = &args.key {
+        let text = read(path)?;
+        // Whoever has the private half at hand has the public one too.
+        return PrivateKey::from_pem(&text)
+            .map(|key| key.public().clone())
+            .or_else(|_| PublicKey::from_pem(&text))
+            .map(VerificationKey::Es256)
+            .map_err(|e| unusable_file(path, &e));
+    }
+    if let Some(secret) = &args.secret {
+        return shared_secret(secret.as_bytes())
+            .map(VerificationKey::Hs256)
+            .map_err(|e| Failure::invalid(format!("--secret: {e}")));
+    }
+    configured_key(env)?.ok_or_else(|| no_key("ATI_JWT_PUBLIC_KEY"))
+}
+
+/// What the proxy of this machine would verify with.
+fn configured_key(env: &Environment) -> Result<Option<VerificationKey>, Failure> {
+    let env = Environment {
+        database_url: false,
+        ..env.clone()
+    };
+    let settings = config::resolve(&Flags::default(), &env)
+        .map_err(|problems| Failure::from_problems("configuration", &problems))?;
+    settings
+        .jwt
+        .map(|jwt| jwt.key.load().map_err(from_problem))
+        .transpose()
+}
+
+fn no_key(variable: &str) -> Failure {
+    Failure::new(
+        Code::MissingKey,
+        format!("no keys found: give --key FILE or --secret HEX, or set {variable} or ATI_JWT_SECRET"),
+    )
+}
+
+fn from_problem(problem: Problem) -> Failure {
+    Failure::invalid(problem.to_string())
+}
+
+fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    std::fs::read(path)
+        .map(Zeroizing::new)
+        .map_err(|e| Failure::invalid(format!("{}: can't be read: {e}", path.display())))
+}
+
+fn unusable_file(path: &Path, error: &KeyError) -> Failure {
+    Failure::invalid(format!("{}: {error}", path.display()))
+}
+
+fn unusable(error: KeyError) -> Failure {
+    Failure::new(Code::ExecutionFailed, error.to_string())
+}
+
+fn parse_ttl(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.char_indices().next_back() {
+        Some((at, 's')) => (&text[..at], 1),
+        Some((at, 'm')) => (&text[..at], 60),
+        Some((at, 'h')) => (&text[..at], 3600),
+        Some((at, 'd')) => (&text[..at], 86_400),
+        _ => (text, 1),
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(unit))
+        .filter(|seconds| *seconds > 0)
+        .ok_or_else(|| "seconds, or a number with s, m, h or d, like 3h".to_owned())
+}
+
+fn parse_rate(text: &str) -> Result<(String, String), String> {
+    let (pattern, spec) = text
+        .rsplit_once('=')
+        .ok_or("like tool:github:*=10/hour")?;
+    if pattern.is_empty() {
+        return Err("the pattern is empty".to_owned());
+    }
+    Rate::parse(spec).ok_or_else(|| format!("'{spec}' is no rate; like 10/hour"))?;
+    Ok((pattern.to_owned(), spec.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lifetimes() {
+        assert_eq!(parse_ttl("1800"), Ok(1800));
+        assert_eq!(parse_ttl("3h"), Ok(10_800));
+        for bad in ["", "0", "-5", "h", "3 weeks", "99999999999999999999", "99999999999999999d", "3é"] {
+            assert!(parse_ttl(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rates() {
+        assert_eq!(parse_rate("tool:a=5/min").unwrap().0, "tool:a");
+        for bad in ["tool:a", "=5/min", "tool:a=5", "tool:a=lots/hour"] {
+            assert!(parse_rate(bad).is_err(), "{bad}");
+        }
+    }
+}

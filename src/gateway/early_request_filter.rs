@@ -1,0 +1,22 @@
+use std::time::Duration;
+
+use pingora_error::Result;
+use pingora_proxy::Session;
+
+use super::{Ctx, refuse};
+use crate::error::Refusal;
+
+/// An unread request body is read away before the connection is used again, but not for longer than this.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// First of all: the header is here, and whether there is room for one more.
+pub(super) fn run(session: &mut Session, ctx: &mut Ctx) -> Result<()> {
+    if let Some(connection) = &ctx.connection {
+        connection.serving();
+    }
+    session.set_total_drain_timeout(Some(DRAIN));
+    if ctx.in_flight > ctx.snapshot.settings.limits.requests_in_flight {
+        return refuse(ctx, Refusal::Overloaded);
+    }
+    Ok(())
+}

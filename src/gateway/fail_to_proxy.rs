@@ -1,0 +1,72 @@
+//! The only place that writes an error response.
+
+use std::time::Duration;
+
+use pingora_error::{Error, ErrorSource, ErrorType};
+use pingora_proxy::{FailToProxy, Session};
+
+use super::{Ctx, respond};
+use crate::error::Refusal;
+use crate::telemetry::metrics::METRICS;
+
+/// A refused caller that is still sending gets this much time and attention, so that it reads the answer and not a reset.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 1 << 20;
+
+pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> FailToProxy {
+    let gone = FailToProxy {
+        error_code: 0,
+        can_reuse_downstream: false,
+    };
+    if ctx.refusal.is_none() && is_gone(e) {
+        return gone;
+    }
+    let refusal = ctx.refusal.get_or_insert(Refusal::Internal).clone();
+    METRICS.refused(refusal.label());
+    if session.response_written().is_some() {
+        return gone;
+    }
+    let had_body = !session.is_body_empty();
+    if had_body || refusal.poisons_connection() {
+        session.set_keepalive(None);
+    }
+    if respond::refusal(session, ctx, &refusal).await.is_err() {
+        return gone;
+    }
+    if had_body && !refusal.poisons_connection() {
+        linger(session).await;
+    }
+    FailToProxy {
+        error_code: refusal.status().as_u16(),
+        can_reuse_downstream: !had_body && !refusal.poisons_connection(),
+    }
+}
+
+/// Whether the caller left, so that there is nobody to answer.
+fn is_gone(e: &Error) -> bool {
+    *e.esource() == ErrorSource::Downstream
+        && matches!(
+            e.etype(),
+            ErrorType::WriteError
+                | ErrorType::ReadError
+                | ErrorType::ConnectionClosed
+                | ErrorType::WriteTimedout
+                | ErrorType::ReadTimedout
+        )
+}
+
+async fn linger(session: &mut Session) {
+    if session.req_header().headers.contains_key(http::header::EXPECT) {
+        return; // it waits for a 100 that won't come, and has sent nothing
+    }
+    let read_away = async {
+        let mut read = 0;
+        while let Ok(Some(chunk)) = session.read_request_body().await {
+            read += chunk.len();
+            if read > LINGER_BYTES {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LINGER, read_away).await;
+}

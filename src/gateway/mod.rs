@@ -1,0 +1,100 @@
+//! The request path as Pingora walks it: one file per hook. Decisions are made in `filters` and `api`; here they are only
+//! carried between them and the wire.
+
+mod connection;
+mod ctx;
+mod early_request_filter;
+mod fail_to_proxy;
+mod logging;
+mod proxy_upstream_filter;
+mod request_filter;
+mod respond;
+
+use std::any::Any;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use pingora_core::modules::http::HttpModules;
+use pingora_core::upstreams::peer::HttpPeer;
+use pingora_error::{Error, ErrorType, Result};
+use pingora_proxy::{FailToProxy, ProxyHttp, Session};
+
+pub use connection::Connection;
+pub use ctx::{Ctx, Load};
+
+use crate::error::Refusal;
+use crate::snapshot::Snapshot;
+
+pub struct Gateway {
+    current: Arc<ArcSwap<Snapshot>>,
+    load: Arc<Load>,
+}
+
+impl Gateway {
+    pub fn new(current: Arc<ArcSwap<Snapshot>>, load: Arc<Load>) -> Self {
+        Gateway { current, load }
+    }
+}
+
+/// Note the refusal and leave the path: `fail_to_proxy` writes it.
+fn refuse<T>(ctx: &mut Ctx, refusal: Refusal) -> Result<T> {
+    ctx.refusal = Some(refusal);
+    Err(Error::new(ErrorType::Custom("refused")))
+}
+
+#[async_trait]
+impl ProxyHttp for Gateway {
+    type CTX = Ctx;
+
+    /// Pins the one snapshot that this request is judged by.
+    fn new_ctx(&self) -> Ctx {
+        Ctx::new(self.current.load_full(), &self.load)
+    }
+
+    /// None: bodies pass as they are.
+    fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
+
+    fn on_connection_reuse(
+        &self,
+        _session: &mut Session,
+        ctx: &mut Ctx,
+        connection: Box<dyn Any + Send + Sync>,
+    ) {
+        ctx.connection = connection.downcast().ok().map(|boxed| *boxed);
+    }
+
+    async fn early_request_filter(&self, session: &mut Session, ctx: &mut Ctx) -> Result<()> {
+        early_request_filter::run(session, ctx)
+    }
+
+    async fn request_filter(&self, session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
+        request_filter::run(session, ctx).await
+    }
+
+    async fn proxy_upstream_filter(&self, session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
+        proxy_upstream_filter::run(session, ctx).await
+    }
+
+    /// Every target is answered before this.
+    async fn upstream_peer(&self, _: &mut Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
+        refuse(ctx, Refusal::Internal)
+    }
+
+    async fn fail_to_proxy(&self, session: &mut Session, e: &Error, ctx: &mut Ctx) -> FailToProxy {
+        fail_to_proxy::run(session, e, ctx).await
+    }
+
+    async fn logging(&self, session: &mut Session, e: Option<&Error>, ctx: &mut Ctx) {
+        logging::run(session, e, ctx);
+    }
+
+    /// Pingora's own error lines would carry the URL; ours say what is to be said.
+    fn suppress_error_log(&self, _: &Session, _: &Ctx, _: &Error) -> bool {
+        true
+    }
+
+    fn request_summary(&self, session: &Session, _: &Ctx) -> String {
+        session.req_header().method.to_string()
+    }
+}

@@ -1,0 +1,66 @@
+use pingora_error::Result;
+use pingora_proxy::Session;
+
+use super::{Ctx, refuse};
+use crate::auth::signature::Verdict;
+use crate::filters;
+use crate::route::Match;
+use crate::snapshot::unix_now;
+use crate::telemetry::record;
+
+/// Longer ids are nobody's job.
+const JOB_ID_LENGTH: usize = 128;
+
+/// Admission. `Ok(false)` is Pingora's word for "go on".
+pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
+    let request = session.req_header();
+    let raw_header = || session.as_http1().map(|_| session.to_h1_raw());
+    let result = filters::admit(
+        request,
+        raw_header,
+        &ctx.snapshot,
+        unix_now(),
+        &mut ctx.trail,
+    )
+    .await;
+
+    let found = ctx.trail.found.unwrap_or(Match::Nothing);
+    let route = ctx.snapshot.routes.metrics(found).clone();
+    ctx.enter(route);
+    if let Some(verdict) = ctx.trail.verdict {
+        log_signature(session, ctx, verdict);
+    }
+    match result {
+        Ok(pass) => {
+            ctx.admitted = Some(pass);
+            Ok(false)
+        }
+        Err(refusal) => refuse(ctx, refusal),
+    }
+}
+
+/// Scripts grep these records, by message and by `"reason":"valid"`.
+fn log_signature(session: &Session, ctx: &Ctx, verdict: Verdict) {
+    let settings = &ctx.snapshot.settings;
+    if !settings.log.signatures
+        || !tracing::enabled!(target: "ati::sig_verify", tracing::Level::INFO)
+    {
+        return;
+    }
+    let request = session.req_header();
+    let job_id = request
+        .headers
+        .get("x-sandbox-job-id")
+        .and_then(|value| value.to_str().ok())
+        .filter(|id| id.len() <= JOB_ID_LENGTH);
+    record::emit("sig_verify", |record| {
+        record
+            .str("mode", settings.signature.mode.as_str())
+            .bool("valid", verdict == Verdict::Valid)
+            .str("reason", &verdict.reason())
+            .str("job_id", job_id.unwrap_or("none"))
+            .str("method", request.method.as_str())
+            .str("path", request.uri.path())
+            .str("target", "ati::sig_verify");
+    });
+}

@@ -1,0 +1,66 @@
+//! The admin listener: what an operator's tools ask, on an address of their own.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use pingora_core::protocols::http::ServerSession;
+use pingora_http::ResponseHeader;
+
+use super::{Shared, connection, metrics};
+
+const HEADER: Duration = Duration::from_secs(10);
+
+pub async fn serve(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
+    let Some(mut stream) = connection::into_pingora(stream, peer) else {
+        return;
+    };
+    loop {
+        let mut session = ServerSession::new_http1(stream);
+        session.set_keepalive(Some(HEADER.as_secs()));
+        session.set_total_drain_timeout(Some(Duration::from_secs(1)));
+        match tokio::time::timeout(HEADER * 2, session.read_request()).await {
+            Ok(Ok(true)) => {}
+            _ => return,
+        }
+        if answer(&mut session, shared).await.is_err() {
+            return;
+        }
+        match session.finish().await {
+            Ok(Some(reusable)) => stream = reusable.into_parts().0,
+            _ => return,
+        }
+    }
+}
+
+async fn answer(session: &mut ServerSession, shared: &Shared) -> pingora_error::Result<()> {
+    let request = session.req_header();
+    let known = request.method == Method::GET || request.method == Method::HEAD;
+    let (status, content_type, body) = match request.uri.path() {
+        _ if !known => (StatusCode::METHOD_NOT_ALLOWED, "text/plain", String::new()),
+        "/metrics" => (StatusCode::OK, "text/plain; version=0.0.4", metrics()),
+        "/healthz" => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
+        "/ready" if shared.ready.load(Ordering::Acquire) => {
+            (StatusCode::OK, "text/plain", "ready\n".to_owned())
+        }
+        "/ready" => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "text/plain",
+            "draining\n".to_owned(),
+        ),
+        _ => (
+            StatusCode::NOT_FOUND,
+            "text/plain",
+            "not found: /metrics, /healthz and /ready are here\n".to_owned(),
+        ),
+    };
+    let mut header = ResponseHeader::build(status, Some(4))?;
+    header.insert_header("content-type", content_type)?;
+    header.insert_header("content-length", body.len())?;
+    if !known {
+        header.insert_header("allow", "GET,HEAD")?;
+    }
+    session.write_response_header(Box::new(header)).await?;
+    session.write_response_body(body.into(), true).await
+}

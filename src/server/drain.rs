@@ -1,0 +1,75 @@
+//! The end: signals, and waiting for what is under way.
+
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{info, warn};
+
+use crate::error::{Code, Failure};
+use crate::gateway::Load;
+use crate::telemetry::metrics::METRICS;
+
+/// How often the end of the last request is looked for.
+const TICK: Duration = Duration::from_millis(10);
+
+pub struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    pub fn install() -> Result<Self, Failure> {
+        let on = |kind| {
+            signal(kind).map_err(|e| Failure::new(Code::ExecutionFailed, format!("no signals: {e}")))
+        };
+        Ok(Signals {
+            hangup: on(SignalKind::hangup())?,
+            terminate: on(SignalKind::terminate())?,
+            interrupt: on(SignalKind::interrupt())?,
+        })
+    }
+
+    pub async fn next(&mut self) -> Event {
+        tokio::select! {
+            _ = self.hangup.recv() => Event::Reload,
+            _ = self.terminate.recv() => Event::Stop("SIGTERM"),
+            _ = self.interrupt.recv() => Event::Stop("SIGINT"),
+        }
+    }
+}
+
+pub enum Event {
+    Reload,
+    Stop(&'static str),
+}
+
+/// Until the last connection has closed, at the latest until the deadline. A second signal ends it at once.
+///
+/// Connections are what is counted, not requests: one that is about to be read is in no request yet.
+pub async fn wait(load: &Load, deadline: Duration, signals: &mut Signals) {
+    let started = Instant::now();
+    let connections = METRICS.connections("edge");
+    let idle = async {
+        while connections.get() > 0 {
+            tokio::time::sleep(TICK).await;
+        }
+    };
+    let again = async {
+        loop {
+            if let Event::Stop(name) = signals.next().await {
+                return name;
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = idle => info!(ms = started.elapsed().as_millis() as u64, "drained"),
+        () = tokio::time::sleep(deadline) => {
+            warn!(in_flight = load.in_flight(), "drain deadline reached");
+        }
+        name = again => {
+            warn!(signal = name, in_flight = load.in_flight(), "second signal, leaving now");
+        }
+    }
+}
