@@ -45,10 +45,10 @@ fn skeleton(dir: &Path, config: &str) -> std::io::Result<()> {
         files::create_private_dir(&dir.join(folder))?;
     }
     let path = dir.join("config.toml");
-    if !path.exists() {
-        files::write_atomic(&path, config.as_bytes(), 0o600)?;
+    match std::fs::read_to_string(&path) {
+        Ok(text) if text != STUB => Ok(()),
+        _ => files::write_atomic(&path, config.as_bytes(), 0o600),
     }
-    Ok(())
 }
 
 pub fn run(args: &Args) -> Result<u8, Failure> {

@@ -1,0 +1,41 @@
+# The two that a stranger tries: `make demo` and `make test`. Each installs what it needs.
+
+CARGO ?= cargo
+NEXTEST := $(shell command -v cargo-nextest 2>/dev/null)
+
+.PHONY: demo test test-full lint bench docs deps
+
+demo: deps
+	$(CARGO) run --quiet -- demo --check
+
+test: deps
+ifdef NEXTEST
+	$(CARGO) nextest run --no-fail-fast
+else
+	$(CARGO) test --no-fail-fast
+endif
+
+# Everything that `test` leaves out because it is heavy.
+test-full: test
+ifdef NEXTEST
+	$(CARGO) nextest run --no-fail-fast --run-ignored only
+else
+	$(CARGO) test --no-fail-fast -- --ignored
+endif
+
+lint: deps
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --all-targets --quiet -- -D warnings
+	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check bans licenses sources; \
+	 else echo "cargo-deny is not installed: bans, licenses and sources are not checked"; fi
+
+bench: deps
+	@if [ -x bench/run ]; then bench/run; else echo "there is nothing to compare yet"; fi
+
+# The generated pages; a test says when they are stale.
+docs: deps
+	mkdir -p docs/reference
+	$(CARGO) run --quiet -- reference docs/reference
+
+deps:
+	@scripts=$$(dirname "$(abspath $(lastword $(MAKEFILE_LIST)))"); "$$scripts/.ci/deps"

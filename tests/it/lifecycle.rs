@@ -1,0 +1,152 @@
+//! Starting, reloading, being too busy, ending.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use crate::support::ati::Setup;
+use crate::support::eventually;
+use crate::support::http::Client;
+
+#[test]
+fn two_at_once_get_ports_of_their_own() {
+    let (one, two) = (Setup::new().start(), Setup::new().start());
+    assert_ne!(one.edge, two.edge);
+    for proxy in [&one, &two] {
+        assert_eq!(proxy.client().get("/health").status, 200);
+    }
+}
+
+#[test]
+fn a_taken_port_is_one_line_at_once() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    for flag in ["--port", "--admin"] {
+        let value = if flag == "--port" { port.clone() } else { format!("127.0.0.1:{port}") };
+        let dir = tempfile::tempdir().unwrap();
+        let started = Instant::now();
+        let mut command = crate::support::ati::command(dir.path());
+        command.args(["proxy", flag, &value]);
+        if flag == "--admin" {
+            command.args(["--port", "0"]);
+        }
+        let output = command.output().unwrap();
+        assert!(started.elapsed() < Duration::from_secs(5));
+        assert!(!output.status.success());
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains(&format!("can't listen on 127.0.0.1:{port}")), "{text}");
+    }
+}
+
+#[test]
+fn idle_it_ends_at_once_whoever_is_still_connected() {
+    let mut proxy = Setup::new().start();
+    let mut idle = proxy.client();
+    idle.get("/health");
+    let _silent = proxy.client();
+    let started = Instant::now();
+    proxy.signal("TERM");
+    assert_eq!(proxy.wait().code(), Some(0));
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(idle.is_closed());
+    proxy.log.wait_for("drained");
+}
+
+#[test]
+fn a_request_in_flight_is_waited_for() {
+    let mut proxy = Setup::new().start();
+    let mut slow = proxy.client();
+    // The refusal is written, then the rest of the body is read away: the request is in flight until it came.
+    slow.write(b"POST /nothing HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab");
+    eventually("the request", || {
+        (proxy.metric(r#"ati_in_flight{route="unmatched"}"#) == 1.0).then_some(())
+    });
+    proxy.signal("TERM");
+    proxy.log.wait_for("draining");
+    let mut admin = Client::connect(proxy.admin);
+    assert_eq!(admin.get("/ready").status, 503);
+    assert_eq!(admin.get("/healthz").status, 200);
+    assert!(std::net::TcpStream::connect(proxy.edge).is_err());
+    assert!(proxy.is_running());
+    slow.write(b"cde");
+    assert_eq!(slow.read(false).status, 404);
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+#[test]
+fn the_drain_has_a_deadline() {
+    let mut proxy = Setup::new().conf("[server]\ndrain_seconds = 0\n").start();
+    let mut slow = proxy.client();
+    slow.write(b"POST /nothing HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab");
+    eventually("the request", || {
+        (proxy.metric(r#"ati_in_flight{route="unmatched"}"#) == 1.0).then_some(())
+    });
+    proxy.signal("TERM");
+    assert_eq!(proxy.wait().code(), Some(0));
+    proxy.log.wait_for("drain deadline reached");
+}
+
+#[test]
+fn more_requests_than_allowed_get_503() {
+    let proxy = Setup::new().conf("[limits]\nrequests_in_flight = 1\n").start();
+    let mut slow = proxy.client();
+    slow.write(b"POST /nothing HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab");
+    eventually("the request", || {
+        (proxy.metric(r#"ati_in_flight{route="unmatched"}"#) == 1.0).then_some(())
+    });
+    let refused = proxy.client().get("/health");
+    assert_eq!(refused.status, 503);
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    slow.write(b"cde");
+    slow.read(false);
+    eventually("room again", || (proxy.client().get("/health").status == 200).then_some(()));
+}
+
+#[test]
+fn more_connections_than_allowed_get_503() {
+    let proxy = Setup::new().conf("[limits]\nconnections = 2\n").start();
+    let (mut one, mut two) = (proxy.client(), proxy.client());
+    one.get("/health");
+    two.get("/health");
+    let refused = proxy.client().get("/health");
+    assert_eq!(refused.status, 503);
+    assert!(refused.text().contains("too many connections"));
+    drop(one);
+    eventually("room again", || (proxy.client().get("/health").status == 200).then_some(()));
+    assert!(proxy.metric(r#"ati_refusals_total{reason="too_many_connections"}"#) >= 1.0);
+}
+
+#[test]
+fn a_header_that_never_ends_is_cut_off() {
+    let proxy = Setup::new().conf("[limits]\nheader_seconds = 1\nkeepalive_seconds = 1\n").start();
+    for first_request in [true, false] {
+        let mut client = proxy.client();
+        if !first_request {
+            assert_eq!(client.get("/health").status, 200);
+        }
+        let started = Instant::now();
+        client.write(b"GET /health HTTP/1.1\r\nx: ");
+        // A byte now and then: each read is quick, the header never comes.
+        while client.try_write(b"a").is_ok() {
+            assert!(started.elapsed() < Duration::from_secs(20), "still open");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+#[test]
+fn settings_are_reloaded_whole_or_not_at_all() {
+    let proxy = Setup::new().conf("[signature]\nmode = \"warn\"\n").start();
+    let header = |proxy: &crate::support::ati::Proxy| {
+        proxy.client().get("/x").header("x-signature-status").map(str::to_owned)
+    };
+    assert!(header(&proxy).is_some());
+    crate::support::ati::write(&proxy.path("ati.toml"), "[signature]\nmode = \"log\"\n[server]\nworkers = 7\n");
+    assert_eq!(proxy.reload()["message"], "reload done");
+    assert!(header(&proxy).is_none());
+    assert!(proxy.log.text().contains("server.workers has changed; a restart is needed"));
+    crate::support::ati::write(&proxy.path("ati.toml"), "[signature]\nmode = \"warn\"\ntypo = 1\n");
+    let failed = proxy.reload();
+    assert!(failed["problems"].as_str().unwrap().contains("signature.typo: unknown key"));
+    assert!(header(&proxy).is_none());
+}

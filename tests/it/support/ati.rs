@@ -1,0 +1,242 @@
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::http::Client;
+use super::{PATIENCE, eventually};
+
+pub const BINARY: &str = env!("CARGO_BIN_EXE_ati");
+
+/// A command with nothing of this machine's environment but the path.
+pub fn command(dir: &Path) -> Command {
+    let mut command = Command::new(BINARY);
+    command
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", dir)
+        .env("ATI_DIR", dir)
+        .env("ATI_KEY_FILE", dir.join("one-shot"))
+        .stdin(Stdio::null());
+    command
+}
+
+/// Run `ati` to its end.
+pub fn ati(dir: &Path, args: &[&str]) -> Output {
+    command(dir).args(args).output().unwrap()
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// What a proxy is to be started with.
+pub struct Setup {
+    pub dir: TempDir,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+}
+
+impl Setup {
+    pub fn new() -> Self {
+        Setup {
+            dir: tempfile::tempdir().unwrap(),
+            args: ["proxy", "--port", "0", "--admin", "127.0.0.1:0"]
+                .map(str::to_owned)
+                .to_vec(),
+            env: Vec::new(),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn arg(mut self, arg: &str) -> Self {
+        self.args.push(arg.to_owned());
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// A file in the ATI folder, mode 0600.
+    pub fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
+        write(&self.path().join(name), content);
+        self
+    }
+
+    pub fn credentials(self, value: &Value) -> Self {
+        self.file("credentials", value.to_string())
+    }
+
+    pub fn conf(self, text: &str) -> Self {
+        let path = self.path().join("ati.toml");
+        let path = path.to_str().unwrap().to_owned();
+        self.file("ati.toml", text).arg("--conf").arg(&path)
+    }
+
+    pub fn command(&self) -> Command {
+        let mut command = command(self.path());
+        command
+            .args(&self.args)
+            .arg("--ready-file")
+            .arg(self.path().join("ready"))
+            .envs(self.env.iter().cloned());
+        command
+    }
+
+    /// Run it where it is expected to end by itself.
+    pub fn output(&self) -> Output {
+        self.command().output().unwrap()
+    }
+
+    pub fn start(self) -> Proxy {
+        let command = self.command();
+        self.start_with(command)
+    }
+
+    pub fn start_with(self, mut command: Command) -> Proxy {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let log = Log::follow(child.stderr.take().unwrap());
+        let ready = self.path().join("ready");
+        let addresses: Value = eventually("the ready file", || {
+            if let Some(status) = child.try_wait().unwrap() {
+                panic!("ati ended with {status}:\n{}", log.text());
+            }
+            serde_json::from_slice(&std::fs::read(&ready).ok()?).ok()
+        });
+        let address = |name: &str| addresses[name].as_str().unwrap().parse().unwrap();
+        Proxy {
+            edge: address("edge"),
+            admin: address("admin"),
+            dir: self.dir,
+            child,
+            log,
+        }
+    }
+}
+
+/// Write a file whole, as an operator's tools do.
+pub fn write(path: &Path, content: impl AsRef<[u8]>) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    ati::files::write_atomic(path, content.as_ref(), 0o600).unwrap();
+}
+
+/// A running proxy. It is killed when the test ends.
+pub struct Proxy {
+    pub edge: SocketAddr,
+    pub admin: SocketAddr,
+    pub dir: TempDir,
+    pub log: Log,
+    child: Child,
+}
+
+impl Proxy {
+    pub fn client(&self) -> Client {
+        Client::connect(self.edge)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill")
+            .args([format!("-{name}"), self.pid().to_string()])
+            .status();
+        assert!(status.unwrap().success());
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        eventually("the end of ati", || self.child.try_wait().unwrap())
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// SIGHUP, and the line that says how it went.
+    pub fn reload(&self) -> Value {
+        let before = self.log.find_all("reload ").len();
+        self.signal("HUP");
+        eventually("the reload's log line", || {
+            self.log.find_all("reload ").get(before).cloned()
+        })
+    }
+
+    /// One series of /metrics, by its exact name and labels.
+    pub fn metric(&self, series: &str) -> f64 {
+        let text = Client::connect(self.admin).get("/metrics").text();
+        text.lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+            .unwrap_or(0.0)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a process has written to stderr so far.
+#[derive(Clone)]
+pub struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn follow(stderr: impl std::io::Read + Send + 'static) -> Self {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let theirs = lines.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                theirs.lock().unwrap().push(line);
+            }
+        });
+        Log(lines)
+    }
+
+    pub fn text(&self) -> String {
+        self.0.lock().unwrap().join("\n")
+    }
+
+    /// The records whose message begins like this.
+    pub fn find_all(&self, message: &str) -> Vec<Value> {
+        let lines = self.0.lock().unwrap();
+        lines
+            .iter()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .filter(|record| {
+                let text = record["message"].as_str();
+                text.is_some_and(|text| text.starts_with(message))
+            })
+            .collect()
+    }
+
+    pub fn wait_for(&self, message: &str) -> Value {
+        self.wait_for_nth(message, 0)
+    }
+
+    pub fn wait_for_nth(&self, message: &str, n: usize) -> Value {
+        eventually(&format!("a log record '{message}'"), || {
+            self.find_all(message).get(n).cloned()
+        })
+    }
+}
+
+const _: () = assert!(PATIENCE.as_secs() > 0);

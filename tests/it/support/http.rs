@@ -1,0 +1,142 @@
+//! A small HTTP/1.1 client that sends exactly what it is told, nonsense included.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use serde_json::Value;
+
+use super::PATIENCE;
+
+pub struct Client {
+    reader: BufReader<TcpStream>,
+    address: SocketAddr,
+}
+
+#[derive(Debug)]
+pub struct Response {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client {
+            reader: BufReader::new(stream),
+            address,
+        }
+    }
+
+    pub fn get(&mut self, path: &str) -> Response {
+        self.send("GET", path, &[], b"")
+    }
+
+    pub fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Response {
+        let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n", self.address);
+        for (name, value) in headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        if !body.is_empty() {
+            head += &format!("content-length: {}\r\n", body.len());
+        }
+        self.write(format!("{head}\r\n").as_bytes());
+        self.write(body);
+        self.read(method == "HEAD")
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.reader.get_mut().write_all(bytes).unwrap();
+    }
+
+    pub fn try_write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.reader.get_mut().write_all(bytes)
+    }
+
+    pub fn read(&mut self, is_head: bool) -> Response {
+        self.try_read(is_head).unwrap_or_else(|| panic!("the connection ended before an answer"))
+    }
+
+    /// None where the connection ends first.
+    pub fn try_read(&mut self, is_head: bool) -> Option<Response> {
+        let status_line = self.line()?;
+        let status = status_line.split(' ').nth(1)?.parse().ok()?;
+        let mut headers = Vec::new();
+        loop {
+            let line = self.line()?;
+            if line.is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(':')?;
+            headers.push((name.to_lowercase(), value.trim().to_owned()));
+        }
+        let mut response = Response {
+            status,
+            headers,
+            body: Vec::new(),
+        };
+        if is_head || status == 204 || status == 304 || status / 100 == 1 {
+            return Some(response);
+        }
+        if response.header("transfer-encoding") == Some("chunked") {
+            loop {
+                let size = usize::from_str_radix(self.line()?.split(';').next()?, 16).ok()?;
+                let mut chunk = vec![0; size + 2];
+                self.reader.read_exact(&mut chunk).ok()?;
+                if size == 0 {
+                    return Some(response);
+                }
+                response.body.extend_from_slice(&chunk[..size]);
+            }
+        }
+        match response.header("content-length") {
+            Some(length) => {
+                response.body = vec![0; length.parse().ok()?];
+                self.reader.read_exact(&mut response.body).ok()?;
+            }
+            None => {
+                self.reader.read_to_end(&mut response.body).ok()?;
+            }
+        }
+        Some(response)
+    }
+
+    /// Whether the server has closed its side, with nothing more to say.
+    pub fn is_closed(&mut self) -> bool {
+        matches!(self.reader.read(&mut [0; 1]), Ok(0) | Err(_))
+    }
+
+    fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        match self.reader.read_line(&mut line) {
+            Ok(0) | Err(_) => None,
+            Ok(_) => Some(line.trim_end_matches(['\r', '\n']).to_owned()),
+        }
+    }
+}
+
+impl Response {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
+    }
+}
