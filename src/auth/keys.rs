@@ -188,7 +188,7 @@ pub fn generate_secret() -> Result<Zeroizing<String>, KeyError> {
     SystemRandom::new()
         .fill(&mut *bytes)
         .map_err(|_| KeyError::Randomness)?;
-    Ok(Zeroizing::new(hex::encode(&*bytes)))
+    Ok(Zeroizing::new(hex::encode(*bytes)))
 }
 
 fn lf() -> pem::EncodeConfig {

@@ -17,7 +17,7 @@ pub struct Args {
 
 pub fn run(args: Args, format: Format) -> Result<u8, Failure> {
     let (problems, warnings, summary) = load(&args.flags);
-    let ok = problems.is_empty() && !(args.strict && !warnings.is_empty());
+    let ok = problems.is_empty() && (warnings.is_empty() || !args.strict);
     match format {
         Format::Json => output::pretty(&json!({
             "ok": ok,
@@ -35,7 +35,11 @@ pub fn run(args: Args, format: Format) -> Result<u8, Failure> {
             output::line(if ok { "ok" } else { "not ok" });
         }
     }
-    Ok(if ok { 0 } else { Code::InvalidValue.exit_code() })
+    Ok(if ok {
+        0
+    } else {
+        Code::InvalidValue.exit_code()
+    })
 }
 
 /// What the server would load, without taking the one-shot key away from it.

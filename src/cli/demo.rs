@@ -153,7 +153,9 @@ fn token(jwt: &str) -> Result<String, Failure> {
 }
 
 fn introduce(steps: &[Step]) {
-    output::line("An appliance is running, with generated keys, in enforce mode. Paste these into another terminal:");
+    output::line(
+        "An appliance is running, with generated keys, in enforce mode. Paste these into another terminal:",
+    );
     for step in steps {
         output::line(&format!("\n# {} ({})", step.title, step.status));
         output::line(&step.curl());
@@ -218,7 +220,10 @@ fn write_keyring(dir: &Path, signing: &str) -> Result<(), Failure> {
 }
 
 fn broken(e: &dyn std::fmt::Display) -> Failure {
-    Failure::new(Code::ExecutionFailed, format!("the demo can't be set up: {e}"))
+    Failure::new(
+        Code::ExecutionFailed,
+        format!("the demo can't be set up: {e}"),
+    )
 }
 
 /// A private folder that is gone with the demo.

@@ -83,7 +83,10 @@ impl From<std::io::Error> for Stop {
 
 impl From<KeyError> for Stop {
     fn from(e: KeyError) -> Self {
-        Stop::Failure(Failure::new(Code::ExecutionFailed, format!("no new key: {e}")))
+        Stop::Failure(Failure::new(
+            Code::ExecutionFailed,
+            format!("no new key: {e}"),
+        ))
     }
 }
 
@@ -94,9 +97,11 @@ fn init_proxy(dir: &Path, args: &Args) -> Result<(), Stop> {
     let private = dir.join("jwt-private.pem");
     let public = dir.join("jwt-public.pem");
     if !args.force {
-        let has_key = existing
-            .parse::<toml::Table>()
-            .is_ok_and(|table| table.get("proxy").is_some_and(|proxy| proxy.get("jwt").is_some()));
+        let has_key = existing.parse::<toml::Table>().is_ok_and(|table| {
+            table
+                .get("proxy")
+                .is_some_and(|proxy| proxy.get("jwt").is_some())
+        });
         if has_key {
             warn!(file = %config.display(), "kept the signing key that is there; --force makes a new one");
             return Ok(());
@@ -138,5 +143,7 @@ fn init_proxy(dir: &Path, args: &Args) -> Result<(), Stop> {
 }
 
 fn proxy_config(jwt: &str) -> String {
-    format!("# ATI configuration\n\n[proxy]\nport = 8090\nbind = \"127.0.0.1\"\n\n[proxy.jwt]\n{jwt}")
+    format!(
+        "# ATI configuration\n\n[proxy]\nport = 8090\nbind = \"127.0.0.1\"\n\n[proxy.jwt]\n{jwt}"
+    )
 }

@@ -21,9 +21,8 @@ pub enum Command {
 pub fn run(command: Command) -> Result<u8, Failure> {
     let dir = config::ati_dir();
     let path = dir.join("credentials");
-    let failed = |e: std::io::Error| {
-        Failure::new(Code::InvalidValue, format!("{}: {e}", path.display()))
-    };
+    let failed =
+        |e: std::io::Error| Failure::new(Code::InvalidValue, format!("{}: {e}", path.display()));
     let mut credentials = Credentials::open(dir).map_err(failed)?;
     match command {
         Command::Set { name, value } => {
@@ -65,5 +64,7 @@ fn from_stdin() -> Result<Zeroizing<String>, Failure> {
     std::io::stdin()
         .read_to_string(&mut text)
         .map_err(|e| Failure::invalid(format!("standard input: {e}")))?;
-    Ok(Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned()))
+    Ok(Zeroizing::new(
+        text.trim_end_matches(['\r', '\n']).to_owned(),
+    ))
 }

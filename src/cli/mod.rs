@@ -24,7 +24,15 @@ use crate::telemetry::{self, Audience};
 #[command(name = "ati", version, propagate_version = true)]
 pub struct Cli {
     /// How results are printed
-    #[arg(long, visible_alias = "format", global = true, env = "ATI_OUTPUT", value_enum, default_value = "json", hide_env_values = true)]
+    #[arg(
+        long,
+        visible_alias = "format",
+        global = true,
+        env = "ATI_OUTPUT",
+        value_enum,
+        default_value = "json",
+        hide_env_values = true
+    )]
     output: Format,
 
     /// Print JSON, whatever --output says

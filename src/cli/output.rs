@@ -27,5 +27,9 @@ pub fn structured_error(failure: &Failure, chain: Option<&Vec<String>>) {
     if let Some(chain) = chain {
         error["chain"] = serde_json::json!(chain);
     }
-    let _ = writeln!(std::io::stderr(), "{}", serde_json::json!({ "error": error }));
+    let _ = writeln!(
+        std::io::stderr(),
+        "{}",
+        serde_json::json!({ "error": error })
+    );
 }

@@ -23,9 +23,8 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     ];
     for (name, text) in pages {
         let path = args.dir.join(name);
-        files::write_atomic(&path, text.as_bytes(), 0o644).map_err(|e| {
-            Failure::new(Code::ExecutionFailed, format!("{}: {e}", path.display()))
-        })?;
+        files::write_atomic(&path, text.as_bytes(), 0o644)
+            .map_err(|e| Failure::new(Code::ExecutionFailed, format!("{}: {e}", path.display())))?;
     }
     Ok(0)
 }
@@ -43,7 +42,11 @@ fn commands() -> String {
 fn describe(command: &mut clap::Command, name: &str, text: &mut String) {
     let help = command.render_long_help().to_string();
     let help: Vec<&str> = help.lines().map(str::trim_end).collect();
-    let _ = write!(text, "\n## {name}\n\n```text\n{}\n```\n", help.join("\n").trim_end());
+    let _ = write!(
+        text,
+        "\n## {name}\n\n```text\n{}\n```\n",
+        help.join("\n").trim_end()
+    );
     for sub in command.get_subcommands_mut() {
         if sub.get_name() != "help" && !sub.is_hide_set() {
             let name = format!("{name} {}", sub.get_name());
@@ -53,7 +56,9 @@ fn describe(command: &mut clap::Command, name: &str, text: &mut String) {
 }
 
 fn environment() -> String {
-    let mut text = format!("{MADE}# Environment variables\n\n| Variable | Default | Meaning |\n|---|---|---|\n");
+    let mut text = format!(
+        "{MADE}# Environment variables\n\n| Variable | Default | Meaning |\n|---|---|---|\n"
+    );
     for (name, default, meaning) in VARIABLES {
         let _ = writeln!(text, "| `{name}` | {default} | {meaning} |");
     }

@@ -139,9 +139,9 @@ fn issue(args: Issue) -> Result<u8, Failure> {
             customer_id: args.customer_id,
         }),
     };
-    let token = signer(&args.key)?.issue(&claims).map_err(|e| {
-        Failure::new(Code::ExecutionFailed, "the token can't be signed").because(e)
-    })?;
+    let token = signer(&args.key)?
+        .issue(&claims)
+        .map_err(|e| Failure::new(Code::ExecutionFailed, "the token can't be signed").because(e))?;
     output::line(&token);
     Ok(0)
 }
@@ -239,7 +239,9 @@ fn configured_key(env: &Environment) -> Result<Option<VerificationKey>, Failure>
 fn no_key(variable: &str) -> Failure {
     Failure::new(
         Code::MissingKey,
-        format!("no keys found: give --key FILE or --secret HEX, or set {variable} or ATI_JWT_SECRET"),
+        format!(
+            "no keys found: give --key FILE or --secret HEX, or set {variable} or ATI_JWT_SECRET"
+        ),
     )
 }
 
@@ -278,9 +280,7 @@ fn parse_ttl(text: &str) -> Result<u64, String> {
 }
 
 fn parse_rate(text: &str) -> Result<(String, String), String> {
-    let (pattern, spec) = text
-        .rsplit_once('=')
-        .ok_or("like tool:github:*=10/hour")?;
+    let (pattern, spec) = text.rsplit_once('=').ok_or("like tool:github:*=10/hour")?;
     if pattern.is_empty() {
         return Err("the pattern is empty".to_owned());
     }
@@ -296,7 +296,16 @@ mod tests {
     fn lifetimes() {
         assert_eq!(parse_ttl("1800"), Ok(1800));
         assert_eq!(parse_ttl("3h"), Ok(10_800));
-        for bad in ["", "0", "-5", "h", "3 weeks", "99999999999999999999", "99999999999999999d", "3é"] {
+        for bad in [
+            "",
+            "0",
+            "-5",
+            "h",
+            "3 weeks",
+            "99999999999999999999",
+            "99999999999999999d",
+            "3é",
+        ] {
             assert!(parse_ttl(bad).is_err(), "{bad}");
         }
     }

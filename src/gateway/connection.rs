@@ -67,7 +67,10 @@ mod tests {
         let (header, keepalive) = (Duration::from_secs(10), Duration::from_secs(60));
         let connection = Connection::new();
         assert!(connection.patience(header, keepalive) <= header);
-        assert_eq!(connection.patience(Duration::ZERO, keepalive), Duration::ZERO);
+        assert_eq!(
+            connection.patience(Duration::ZERO, keepalive),
+            Duration::ZERO
+        );
         connection.serving();
         assert_eq!(connection.patience(header, keepalive), header);
         connection.reading();

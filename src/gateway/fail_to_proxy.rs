@@ -56,7 +56,11 @@ fn is_gone(e: &Error) -> bool {
 }
 
 async fn linger(session: &mut Session) {
-    if session.req_header().headers.contains_key(http::header::EXPECT) {
+    if session
+        .req_header()
+        .headers
+        .contains_key(http::header::EXPECT)
+    {
         return; // it waits for a 100 that won't come, and has sent nothing
     }
     let read_away = async {

@@ -16,7 +16,11 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx) {
     let route = match ctx.route() {
         Some(route) => route,
         None => {
-            unrouted = ctx.snapshot.routes.metrics(crate::route::Match::Nothing).clone();
+            unrouted = ctx
+                .snapshot
+                .routes
+                .metrics(crate::route::Match::Nothing)
+                .clone();
             &unrouted
         }
     };

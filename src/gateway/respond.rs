@@ -63,7 +63,9 @@ async fn write(
     }
     header.insert_header("content-length", body.len())?;
     add_signature_status(&mut header, ctx)?;
-    session.write_response_header(Box::new(header), false).await?;
+    session
+        .write_response_header(Box::new(header), false)
+        .await?;
     session.write_response_body(Some(body), true).await
 }
 

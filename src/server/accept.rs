@@ -76,7 +76,10 @@ pub fn edge(
     }))
 }
 
-pub fn admin(listener: std::net::TcpListener, shared: Arc<Shared>) -> Result<JoinHandle<()>, Failure> {
+pub fn admin(
+    listener: std::net::TcpListener,
+    shared: Arc<Shared>,
+) -> Result<JoinHandle<()>, Failure> {
     let listener = watch(listener)?;
     let gauge = METRICS.connections("admin");
     Ok(tokio::spawn(async move {
@@ -100,8 +103,12 @@ pub fn admin(listener: std::net::TcpListener, shared: Arc<Shared>) -> Result<Joi
 }
 
 fn watch(listener: std::net::TcpListener) -> Result<TcpListener, Failure> {
-    TcpListener::from_std(listener)
-        .map_err(|e| Failure::new(Code::ExecutionFailed, format!("can't watch a listener: {e}")))
+    TcpListener::from_std(listener).map_err(|e| {
+        Failure::new(
+            Code::ExecutionFailed,
+            format!("can't watch a listener: {e}"),
+        )
+    })
 }
 
 /// The next connection, registered with no runtime.
@@ -164,6 +171,10 @@ mod tests {
     fn the_canned_answer_says_its_own_length() {
         let text = std::str::from_utf8(BUSY).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{}", body.len());
+        assert!(
+            head.contains(&format!("content-length: {}\r\n", body.len())),
+            "{}",
+            body.len()
+        );
     }
 }

@@ -21,7 +21,8 @@ pub struct Signals {
 impl Signals {
     pub fn install() -> Result<Self, Failure> {
         let on = |kind| {
-            signal(kind).map_err(|e| Failure::new(Code::ExecutionFailed, format!("no signals: {e}")))
+            signal(kind)
+                .map_err(|e| Failure::new(Code::ExecutionFailed, format!("no signals: {e}")))
         };
         Ok(Signals {
             hangup: on(SignalKind::hangup())?,

@@ -44,7 +44,11 @@ impl Listeners {
 
 fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     let attempt = || -> std::io::Result<TcpListener> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
         // A restart must not wait for the old connections' TIME_WAIT. It doesn't allow two listeners.
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
@@ -53,9 +57,14 @@ fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
         Ok(socket.into())
     };
     attempt().map_err(|e| {
-        let failure = Failure::new(Code::InvalidValue, format!("can't listen on {address}: {e}"));
+        let failure = Failure::new(
+            Code::InvalidValue,
+            format!("can't listen on {address}: {e}"),
+        );
         match e.kind() {
-            std::io::ErrorKind::AddrInUse => failure.hint("another process has this port; choose one with --port"),
+            std::io::ErrorKind::AddrInUse => {
+                failure.hint("another process has this port; choose one with --port")
+            }
             std::io::ErrorKind::PermissionDenied => {
                 failure.hint("ports below 1024 need CAP_NET_BIND_SERVICE")
             }

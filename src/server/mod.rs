@@ -166,7 +166,10 @@ fn write_ready_file(path: &Path, addresses: &Addresses) -> Result<(), Failure> {
     })
     .to_string();
     files::write_atomic(path, text.as_bytes(), 0o644).map_err(|e| {
-        Failure::invalid(format!("--ready-file {}: can't be written: {e}", path.display()))
+        Failure::invalid(format!(
+            "--ready-file {}: can't be written: {e}",
+            path.display()
+        ))
     })
 }
 

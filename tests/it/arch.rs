@@ -68,7 +68,10 @@ fn rooms_import_only_from_below() {
     let mut wrong = BTreeSet::new();
     for (room, path, text) in sources() {
         for part in code(&path, &text).split("crate::").skip(1) {
-            let used: String = part.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            let used: String = part
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect();
             if used == room || used.is_empty() {
                 continue;
             }
@@ -83,7 +86,8 @@ fn rooms_import_only_from_below() {
 
 #[test]
 fn every_room_is_a_module_of_the_library() {
-    let lib = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs")).unwrap();
+    let lib =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs")).unwrap();
     for room in LAYERS.iter().flat_map(|layer| layer.iter()) {
         assert!(lib.contains(&format!("pub mod {room};")), "{room}");
     }
@@ -93,7 +97,11 @@ fn every_room_is_a_module_of_the_library() {
 fn pingora_stays_in_its_rooms() {
     for (room, path, text) in sources() {
         if !PINGORA.contains(&room.as_str()) {
-            assert!(!code(&path, &text).contains("pingora_"), "{}", path.display());
+            assert!(
+                !code(&path, &text).contains("pingora_"),
+                "{}",
+                path.display()
+            );
         }
     }
 }
@@ -104,7 +112,8 @@ fn statuses_are_chosen_in_one_place() {
         let code = code(&path, &text);
         let admin = path.ends_with("server/admin.rs");
         if room != "error" && !admin {
-            let chosen = code.matches("StatusCode::").count() - code.matches("StatusCode::OK").count();
+            let chosen =
+                code.matches("StatusCode::").count() - code.matches("StatusCode::OK").count();
             assert_eq!(chosen, 0, "{}", path.display());
         }
     }
@@ -117,7 +126,11 @@ fn secrets_have_no_way_to_be_printed() {
             continue;
         }
         let code = code(&path, &text);
-        for forbidden in ["impl fmt::Display for Secret", "impl Display for Secret", "Serialize"] {
+        for forbidden in [
+            "impl fmt::Display for Secret",
+            "impl Display for Secret",
+            "Serialize",
+        ] {
             assert!(!code.contains(forbidden), "{}: {forbidden}", path.display());
         }
     }

@@ -30,10 +30,18 @@ fn version() {
 #[test]
 fn usage_errors_exit_2() {
     let dir = folder();
-    for args in [&["nonsense"][..], &["token", "issue"], &["--output", "xml", "version"]] {
+    for args in [
+        &["nonsense"][..],
+        &["token", "issue"],
+        &["--output", "xml", "version"],
+    ] {
         assert_eq!(ati(dir.path(), args).status.code(), Some(2), "{args:?}");
     }
-    let output = command(dir.path()).env("ATI_OUTPUT", "xml").arg("version").output().unwrap();
+    let output = command(dir.path())
+        .env("ATI_OUTPUT", "xml")
+        .arg("version")
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(2));
 }
 
@@ -41,7 +49,10 @@ fn usage_errors_exit_2() {
 fn keys_are_set_listed_and_removed() {
     let dir = folder();
     let empty = stdout(&ati(dir.path(), &["key", "list"]));
-    assert_eq!(empty, "No keys stored. Run `ati key set <name> <value>` to add one.\n");
+    assert_eq!(
+        empty,
+        "No keys stored. Run `ati key set <name> <value>` to add one.\n"
+    );
     for (name, value) in [("b_key", "sk-1234567890cdef"), ("a_key", "abc")] {
         let output = ati(dir.path(), &["key", "set", name, value]);
         assert!(output.status.success());
@@ -56,9 +67,15 @@ fn keys_are_set_listed_and_removed() {
         "{\n  \"a_key\": \"abc\",\n  \"b_key\": \"sk-1234567890cdef\"\n}\n"
     );
     let listed = stdout(&ati(dir.path(), &["key", "list"]));
-    assert_eq!(listed, format!("{:<30} ***\n{:<30} sk-1...cdef\n", "a_key", "b_key"));
+    assert_eq!(
+        listed,
+        format!("{:<30} ***\n{:<30} sk-1...cdef\n", "a_key", "b_key")
+    );
     assert!(stderr(&ati(dir.path(), &["key", "remove", "a_key"])).contains("removed key"));
-    assert_eq!(stdout(&ati(dir.path(), &["key", "remove", "a_key"])), "Key 'a_key' not found.\n");
+    assert_eq!(
+        stdout(&ati(dir.path(), &["key", "remove", "a_key"])),
+        "Key 'a_key' not found.\n"
+    );
 }
 
 #[test]
@@ -70,7 +87,12 @@ fn a_key_can_come_from_standard_input() {
         .stdin(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.take().unwrap().write_all(b"from-stdin\n").unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"from-stdin\n")
+        .unwrap();
     assert!(child.wait().unwrap().success());
     let text = std::fs::read_to_string(dir.path().join("credentials")).unwrap();
     assert_eq!(json(&text)["piped"], "from-stdin");
@@ -85,7 +107,10 @@ fn a_broken_credentials_file_is_an_error_and_kept() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(stdout(&output), "");
     let text = stderr(&output);
-    assert!(text.contains("ati command failed") && !text.contains("s3cret"), "{text}");
+    assert!(
+        text.contains("ati command failed") && !text.contains("s3cret"),
+        "{text}"
+    );
     let error = json(text.lines().last().unwrap());
     assert_eq!(error["error"]["code"], "input.invalid_value");
     assert_eq!(error["error"]["exit_code"], 2);
@@ -95,14 +120,29 @@ fn a_broken_credentials_file_is_an_error_and_kept() {
 #[test]
 fn tokens_are_issued_inspected_and_validated() {
     let dir = folder();
-    let secret = stdout(&ati(dir.path(), &["token", "keygen", "--algorithm", "HS256"]));
+    let secret = stdout(&ati(
+        dir.path(),
+        &["token", "keygen", "--algorithm", "HS256"],
+    ));
     let secret = secret.trim();
     assert_eq!(secret.len(), 64);
     let issued = ati(
         dir.path(),
         &[
-            "token", "issue", "--sub", "sandbox:job-42", "--scope", "tool:github:* help", "--expires", "3h",
-            "--secret", secret, "--rate", "tool:github:*=10/hour", "--iss", "me",
+            "token",
+            "issue",
+            "--sub",
+            "sandbox:job-42",
+            "--scope",
+            "tool:github:* help",
+            "--expires",
+            "3h",
+            "--secret",
+            secret,
+            "--rate",
+            "tool:github:*=10/hour",
+            "--iss",
+            "me",
         ],
     );
     assert!(issued.status.success(), "{}", stderr(&issued));
@@ -111,19 +151,38 @@ fn tokens_are_issued_inspected_and_validated() {
     assert_eq!(claims["sub"], "sandbox:job-42");
     assert_eq!(claims["aud"], "ati-proxy");
     assert_eq!(claims["iss"], "me");
-    assert_eq!(claims["ati"], serde_json::json!({"v": 1, "rate": {"tool:github:*": "10/hour"}}));
-    assert_eq!(claims["scopes"], serde_json::json!(["tool:github:*", "help"]));
-    assert_eq!(claims["exp"].as_u64().unwrap() - claims["iat"].as_u64().unwrap(), 3 * 3600);
+    assert_eq!(
+        claims["ati"],
+        serde_json::json!({"v": 1, "rate": {"tool:github:*": "10/hour"}})
+    );
+    assert_eq!(
+        claims["scopes"],
+        serde_json::json!(["tool:github:*", "help"])
+    );
+    assert_eq!(
+        claims["exp"].as_u64().unwrap() - claims["iat"].as_u64().unwrap(),
+        3 * 3600
+    );
     assert_eq!(claims["jti"].as_str().unwrap().len(), 36);
 
-    let valid = ati(dir.path(), &["token", "validate", &token, "--secret", secret]);
+    let valid = ati(
+        dir.path(),
+        &["token", "validate", &token, "--secret", secret],
+    );
     assert!(valid.status.success());
     assert_eq!(stdout(&valid), "");
     assert!(stderr(&valid).contains("VALID"));
     let other = "00".repeat(32);
-    let invalid = ati(dir.path(), &["token", "validate", &token, "--secret", &other]);
+    let invalid = ati(
+        dir.path(),
+        &["token", "validate", &token, "--secret", &other],
+    );
     assert_eq!(invalid.status.code(), Some(1));
-    assert!(stderr(&invalid).contains("INVALID — "), "{}", stderr(&invalid));
+    assert!(
+        stderr(&invalid).contains("INVALID — "),
+        "{}",
+        stderr(&invalid)
+    );
     let audience = command(dir.path())
         .args(["token", "validate", &token, "--secret", secret])
         .env("ATI_JWT_ACCEPTED_AUDIENCES", "other")
@@ -137,11 +196,17 @@ fn a_private_key_alone_signs() {
     let dir = folder();
     let keys = stdout(&ati(dir.path(), &["token", "keygen"]));
     let at = keys.find("-----BEGIN PUBLIC KEY-----").unwrap();
-    let (private, public) = (dir.path().join("private.pem"), dir.path().join("public.pem"));
+    let (private, public) = (
+        dir.path().join("private.pem"),
+        dir.path().join("public.pem"),
+    );
     write(&private, &keys[..at]);
     write(&public, &keys[at..]);
     let issue = ["token", "issue", "--sub", "a", "--scope", "*"];
-    let by_flag = ati(dir.path(), &[&issue[..], &["--key", private.to_str().unwrap()]].concat());
+    let by_flag = ati(
+        dir.path(),
+        &[&issue[..], &["--key", private.to_str().unwrap()]].concat(),
+    );
     let by_env = command(dir.path())
         .args(issue)
         .env("ATI_JWT_PRIVATE_KEY", &private)
@@ -149,10 +214,22 @@ fn a_private_key_alone_signs() {
         .unwrap();
     for output in [by_flag, by_env] {
         let token = stdout(&output).trim().to_owned();
-        let valid = ati(dir.path(), &["token", "validate", &token, "--key", public.to_str().unwrap()]);
+        let valid = ati(
+            dir.path(),
+            &[
+                "token",
+                "validate",
+                &token,
+                "--key",
+                public.to_str().unwrap(),
+            ],
+        );
         assert!(valid.status.success(), "{}", stderr(&valid));
     }
-    let wrong = ati(dir.path(), &[&issue[..], &["--key", public.to_str().unwrap()]].concat());
+    let wrong = ati(
+        dir.path(),
+        &[&issue[..], &["--key", public.to_str().unwrap()]].concat(),
+    );
     assert_eq!(wrong.status.code(), Some(2));
     assert!(stderr(&wrong).contains("public half"));
 }
@@ -166,9 +243,16 @@ fn issuing_without_a_key_or_with_a_bad_rate_is_refused() {
     for word in ["--key", "--secret", "ATI_JWT_PRIVATE_KEY", "ATI_JWT_SECRET"] {
         assert!(stderr(&output).contains(word), "{word}");
     }
-    let empty = command(dir.path()).args(issue).env("ATI_JWT_SECRET", "").output().unwrap();
+    let empty = command(dir.path())
+        .args(issue)
+        .env("ATI_JWT_SECRET", "")
+        .output()
+        .unwrap();
     assert_eq!(empty.status.code(), Some(2));
-    let rate = ati(dir.path(), &[&issue[..], &["--secret", "00", "--rate", "tool:x=lots"]].concat());
+    let rate = ati(
+        dir.path(),
+        &[&issue[..], &["--secret", "00", "--rate", "tool:x=lots"]].concat(),
+    );
     assert_eq!(rate.status.code(), Some(2));
 }
 
@@ -180,7 +264,11 @@ fn init_makes_a_folder_that_serves() {
         assert!(dir.path().join(name).is_dir());
     }
     let config = dir.path().join("config.toml");
-    assert!(std::fs::read_to_string(&config).unwrap().contains("# port = 8090"));
+    assert!(
+        std::fs::read_to_string(&config)
+            .unwrap()
+            .contains("# port = 8090")
+    );
 
     let output = ati(dir.path(), &["init", "--proxy"]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -193,16 +281,34 @@ fn init_makes_a_folder_that_serves() {
 
     // The key in use stays, unless one insists.
     assert!(ati(dir.path(), &["init", "--proxy"]).status.success());
-    assert!(ati(dir.path(), &["init", "--proxy", "--es256"]).status.success());
+    assert!(
+        ati(dir.path(), &["init", "--proxy", "--es256"])
+            .status
+            .success()
+    );
     assert_eq!(std::fs::read_to_string(&config).unwrap(), first);
-    assert!(ati(dir.path(), &["init", "--proxy", "--es256", "--force"]).status.success());
-    assert_eq!(std::fs::read_to_string(dir.path().join("config.toml.bak")).unwrap(), first);
+    assert!(
+        ati(dir.path(), &["init", "--proxy", "--es256", "--force"])
+            .status
+            .success()
+    );
+    assert_eq!(
+        std::fs::read_to_string(dir.path().join("config.toml.bak")).unwrap(),
+        first
+    );
     assert_eq!(mode(&dir.path().join("jwt-private.pem")), 0o600);
 
     // What it wrote is enough to issue and to verify.
-    let issued = ati(dir.path(), &["token", "issue", "--sub", "a", "--scope", "*"]);
+    let issued = ati(
+        dir.path(),
+        &["token", "issue", "--sub", "a", "--scope", "*"],
+    );
     let token = stdout(&issued).trim().to_owned();
-    assert!(ati(dir.path(), &["token", "validate", &token]).status.success());
+    assert!(
+        ati(dir.path(), &["token", "validate", &token])
+            .status
+            .success()
+    );
     let checked = json(&stdout(&ati(dir.path(), &["check"])));
     assert_eq!(checked["loaded"]["auth"], "jwt");
 }
@@ -245,7 +351,12 @@ fn check_reports_everything_at_once() {
         .output()
         .unwrap();
     let text = stdout(&output);
-    for part in ["ATI_JWT_SECRET: not valid hex", "a.toml: line 1", "credentials: not a JSON object", "not ok"] {
+    for part in [
+        "ATI_JWT_SECRET: not valid hex",
+        "a.toml: line 1",
+        "credentials: not a JSON object",
+        "not ok",
+    ] {
         assert!(text.contains(part), "{part} in\n{text}");
     }
     assert!(dir.path().join("one-shot").exists());
@@ -254,9 +365,15 @@ fn check_reports_everything_at_once() {
 #[test]
 fn check_is_strict_on_request() {
     let dir = folder();
-    write(&dir.path().join("manifests/a.toml"), "[provider]\nname = \"a\"\nhandler = \"cli\"\n");
+    write(
+        &dir.path().join("manifests/a.toml"),
+        "[provider]\nname = \"a\"\nhandler = \"cli\"\n",
+    );
     assert!(ati(dir.path(), &["check"]).status.success());
-    assert_eq!(ati(dir.path(), &["check", "--strict"]).status.code(), Some(2));
+    assert_eq!(
+        ati(dir.path(), &["check", "--strict"]).status.code(),
+        Some(2)
+    );
 }
 
 #[test]

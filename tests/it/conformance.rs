@@ -20,16 +20,27 @@ fn a_fresh_folder_has_nothing_and_says_so() {
     );
     let head = proxy.client().send("HEAD", "/health", &[], b"");
     assert_eq!(head.status, 200);
-    assert_eq!(head.header("content-length"), response.header("content-length"));
+    assert_eq!(
+        head.header("content-length"),
+        response.header("content-length")
+    );
 }
 
 #[test]
 fn manifests_are_counted_and_their_handlers_missed() {
     let proxy = Setup::new()
-        .file("manifests/a.toml", "[provider]\nname = 'a'\nhandler = 'mcp'\n")
+        .file(
+            "manifests/a.toml",
+            "[provider]\nname = 'a'\nhandler = 'mcp'\n",
+        )
         .start();
     assert_eq!(proxy.client().get("/health").json()["providers"], 1);
-    assert!(proxy.log.text().contains("handler 'mcp' is not part of this build"));
+    assert!(
+        proxy
+            .log
+            .text()
+            .contains("handler 'mcp' is not part of this build")
+    );
 }
 
 #[test]
@@ -41,7 +52,9 @@ fn jwks_has_the_public_key_or_is_not_there() {
     let (_, public) = key_pair();
     let setup = Setup::new().file("public.pem", public);
     let path = setup.path().join("public.pem");
-    let proxy = setup.env("ATI_JWT_PUBLIC_KEY", path.to_str().unwrap()).start();
+    let proxy = setup
+        .env("ATI_JWT_PUBLIC_KEY", path.to_str().unwrap())
+        .start();
     assert_eq!(proxy.client().get("/health").json()["auth"], "jwt");
     let jwks = proxy.client().get("/.well-known/jwks.json").json();
     let key = &jwks["keys"][0];
@@ -56,7 +69,10 @@ fn unknown_paths_and_methods() {
     let proxy = Setup::new().start();
     let mut client = proxy.client();
     let unknown = client.get("/nothing/here");
-    assert_eq!((unknown.status, unknown.text().as_str()), (404, "not found: passthrough disabled"));
+    assert_eq!(
+        (unknown.status, unknown.text().as_str()),
+        (404, "not found: passthrough disabled")
+    );
     assert_eq!(unknown.header("content-type"), None);
     let wrong = client.send("POST", "/health", &[], b"");
     assert_eq!((wrong.status, wrong.text().as_str()), (405, ""));
@@ -65,7 +81,10 @@ fn unknown_paths_and_methods() {
     assert_eq!((wrong.status, wrong.header("allow")), (405, Some("POST")));
 
     let proxy = Setup::new().arg("--enable-passthrough").start();
-    assert_eq!(proxy.client().get("/nothing").text(), "not found: no passthrough route");
+    assert_eq!(
+        proxy.client().get("/nothing").text(),
+        "not found: no passthrough route"
+    );
 }
 
 #[test]
@@ -73,12 +92,25 @@ fn routes_that_are_not_built_say_so_behind_admission() {
     let (signer, public) = key_pair();
     let setup = Setup::new().file("public.pem", public);
     let path = setup.path().join("public.pem");
-    let proxy = setup.env("ATI_JWT_PUBLIC_KEY", path.to_str().unwrap()).start();
+    let proxy = setup
+        .env("ATI_JWT_PUBLIC_KEY", path.to_str().unwrap())
+        .start();
     let token = bearer(&signer, &claims());
-    for (method, path) in [("POST", "/call"), ("POST", "/mcp"), ("GET", "/tools"), ("GET", "/skills/x")] {
+    for (method, path) in [
+        ("POST", "/call"),
+        ("POST", "/mcp"),
+        ("GET", "/tools"),
+        ("GET", "/skills/x"),
+    ] {
         let refused = proxy.client().send(method, path, &[], b"");
-        assert_eq!((refused.status, refused.text().as_str()), (401, ""), "{path}");
-        let response = proxy.client().send(method, path, &[("authorization", &token)], b"{}");
+        assert_eq!(
+            (refused.status, refused.text().as_str()),
+            (401, ""),
+            "{path}"
+        );
+        let response = proxy
+            .client()
+            .send(method, path, &[("authorization", &token)], b"{}");
         assert_eq!(response.status, 501, "{path}");
         assert_eq!(response.json(), json!({"error": "not implemented"}));
     }
@@ -108,7 +140,9 @@ fn virtual_keys_and_their_administration_need_a_store() {
 
 #[test]
 fn a_database_is_not_silently_ignored() {
-    let output = Setup::new().env("ATI_DB_URL", "postgres://u:hunter2@db/x").output();
+    let output = Setup::new()
+        .env("ATI_DB_URL", "postgres://u:hunter2@db/x")
+        .output();
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());
     assert!(text.contains("rebuild with --features db"), "{text}");
@@ -171,8 +205,20 @@ fn every_request_has_one_access_line_without_its_query() {
 
     let start = proxy.log.wait_for("ATI proxy server starting");
     for field in [
-        "version", "addr", "auth", "ati_dir", "tools", "providers", "mcp", "openapi", "skills",
-        "keyring", "db", "passthrough", "sig_verify_mode", "sig_verify_secret",
+        "version",
+        "addr",
+        "auth",
+        "ati_dir",
+        "tools",
+        "providers",
+        "mcp",
+        "openapi",
+        "skills",
+        "keyring",
+        "db",
+        "passthrough",
+        "sig_verify_mode",
+        "sig_verify_secret",
     ] {
         assert!(!start[field].is_null(), "{field}");
     }
@@ -181,7 +227,9 @@ fn every_request_has_one_access_line_without_its_query() {
 
 #[test]
 fn logs_can_be_turned_down() {
-    let proxy = Setup::new().conf("[log]\naccess = false\nsignatures = false\n").start();
+    let proxy = Setup::new()
+        .conf("[log]\naccess = false\nsignatures = false\n")
+        .start();
     proxy.client().get("/tools");
     proxy.reload();
     assert!(proxy.log.find_all("request").is_empty());

@@ -15,8 +15,12 @@ fn reference_pages_are_what_the_code_says() {
     assert!(output.status.success(), "{}", stderr(&output));
     for page in ["commands.md", "environment.md", "metrics.md", "errors.md"] {
         let made = std::fs::read_to_string(dir.path().join(page)).unwrap();
-        let kept = std::fs::read_to_string(root().join("docs/reference").join(page)).unwrap_or_default();
-        assert!(made == kept, "docs/reference/{page} is stale: run `make docs`");
+        let kept =
+            std::fs::read_to_string(root().join("docs/reference").join(page)).unwrap_or_default();
+        assert!(
+            made == kept,
+            "docs/reference/{page} is stale: run `make docs`"
+        );
     }
 }
 
@@ -25,18 +29,28 @@ fn links_between_pages_lead_somewhere() {
     let mut pages = vec![root().join("README.md"), root().join("ARCHITECTURE.md")];
     for folder in ["docs", "docs/reference"] {
         let entries = std::fs::read_dir(root().join(folder)).unwrap();
-        pages.extend(entries.map(|entry| entry.unwrap().path()).filter(|path| {
-            path.extension().is_some_and(|ext| ext == "md")
-        }));
+        pages.extend(
+            entries
+                .map(|entry| entry.unwrap().path())
+                .filter(|path| path.extension().is_some_and(|ext| ext == "md")),
+        );
     }
     for page in pages {
         let text = std::fs::read_to_string(&page).unwrap();
-        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+        for target in text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next())
+        {
             let file = target.split('#').next().unwrap();
             if file.is_empty() || file.contains("://") {
                 continue;
             }
-            assert!(page.parent().unwrap().join(file).exists(), "{}: {target}", page.display());
+            assert!(
+                page.parent().unwrap().join(file).exists(),
+                "{}: {target}",
+                page.display()
+            );
         }
     }
 }
@@ -47,5 +61,10 @@ fn the_shipped_conf_loads() {
     let conf = root().join("conf/ati.toml");
     let args = ["check", "--strict", "--conf", conf.to_str().unwrap()];
     let output = ati(dir.path(), &args);
-    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+    assert!(
+        output.status.success(),
+        "{}{}",
+        stdout(&output),
+        stderr(&output)
+    );
 }

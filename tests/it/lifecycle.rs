@@ -21,7 +21,11 @@ fn a_taken_port_is_one_line_at_once() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     for flag in ["--port", "--admin"] {
-        let value = if flag == "--port" { port.clone() } else { format!("127.0.0.1:{port}") };
+        let value = if flag == "--port" {
+            port.clone()
+        } else {
+            format!("127.0.0.1:{port}")
+        };
         let dir = tempfile::tempdir().unwrap();
         let started = Instant::now();
         let mut command = crate::support::ati::command(dir.path());
@@ -34,7 +38,10 @@ fn a_taken_port_is_one_line_at_once() {
         assert!(!output.status.success());
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(text.lines().count(), 1, "{text}");
-        assert!(text.contains(&format!("can't listen on 127.0.0.1:{port}")), "{text}");
+        assert!(
+            text.contains(&format!("can't listen on 127.0.0.1:{port}")),
+            "{text}"
+        );
     }
 }
 
@@ -88,7 +95,9 @@ fn the_drain_has_a_deadline() {
 
 #[test]
 fn more_requests_than_allowed_get_503() {
-    let proxy = Setup::new().conf("[limits]\nrequests_in_flight = 1\n").start();
+    let proxy = Setup::new()
+        .conf("[limits]\nrequests_in_flight = 1\n")
+        .start();
     let mut slow = proxy.client();
     slow.write(b"POST /nothing HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab");
     eventually("the request", || {
@@ -99,7 +108,9 @@ fn more_requests_than_allowed_get_503() {
     assert_eq!(refused.header("retry-after"), Some("1"));
     slow.write(b"cde");
     slow.read(false);
-    eventually("room again", || (proxy.client().get("/health").status == 200).then_some(()));
+    eventually("room again", || {
+        (proxy.client().get("/health").status == 200).then_some(())
+    });
 }
 
 #[test]
@@ -112,13 +123,17 @@ fn more_connections_than_allowed_get_503() {
     assert_eq!(refused.status, 503);
     assert!(refused.text().contains("too many connections"));
     drop(one);
-    eventually("room again", || (proxy.client().get("/health").status == 200).then_some(()));
+    eventually("room again", || {
+        (proxy.client().get("/health").status == 200).then_some(())
+    });
     assert!(proxy.metric(r#"ati_refusals_total{reason="too_many_connections"}"#) >= 1.0);
 }
 
 #[test]
 fn a_header_that_never_ends_is_cut_off() {
-    let proxy = Setup::new().conf("[limits]\nheader_seconds = 1\nkeepalive_seconds = 1\n").start();
+    let proxy = Setup::new()
+        .conf("[limits]\nheader_seconds = 1\nkeepalive_seconds = 1\n")
+        .start();
     for first_request in [true, false] {
         let mut client = proxy.client();
         if !first_request {
@@ -138,15 +153,35 @@ fn a_header_that_never_ends_is_cut_off() {
 fn settings_are_reloaded_whole_or_not_at_all() {
     let proxy = Setup::new().conf("[signature]\nmode = \"warn\"\n").start();
     let header = |proxy: &crate::support::ati::Proxy| {
-        proxy.client().get("/x").header("x-signature-status").map(str::to_owned)
+        proxy
+            .client()
+            .get("/x")
+            .header("x-signature-status")
+            .map(str::to_owned)
     };
     assert!(header(&proxy).is_some());
-    crate::support::ati::write(&proxy.path("ati.toml"), "[signature]\nmode = \"log\"\n[server]\nworkers = 7\n");
+    crate::support::ati::write(
+        &proxy.path("ati.toml"),
+        "[signature]\nmode = \"log\"\n[server]\nworkers = 7\n",
+    );
     assert_eq!(proxy.reload()["message"], "reload done");
     assert!(header(&proxy).is_none());
-    assert!(proxy.log.text().contains("server.workers has changed; a restart is needed"));
-    crate::support::ati::write(&proxy.path("ati.toml"), "[signature]\nmode = \"warn\"\ntypo = 1\n");
+    assert!(
+        proxy
+            .log
+            .text()
+            .contains("server.workers has changed; a restart is needed")
+    );
+    crate::support::ati::write(
+        &proxy.path("ati.toml"),
+        "[signature]\nmode = \"warn\"\ntypo = 1\n",
+    );
     let failed = proxy.reload();
-    assert!(failed["problems"].as_str().unwrap().contains("signature.typo: unknown key"));
+    assert!(
+        failed["problems"]
+            .as_str()
+            .unwrap()
+            .contains("signature.typo: unknown key")
+    );
     assert!(header(&proxy).is_none());
 }

@@ -63,7 +63,8 @@ impl Client {
     }
 
     pub fn read(&mut self, is_head: bool) -> Response {
-        self.try_read(is_head).unwrap_or_else(|| panic!("the connection ended before an answer"))
+        self.try_read(is_head)
+            .unwrap_or_else(|| panic!("the connection ended before an answer"))
     }
 
     /// None where the connection ends first.
