@@ -14,6 +14,8 @@ use http::StatusCode;
 pub enum Refusal {
     /// Two ways to tell where the body ends.
     AmbiguousFraming,
+    /// A body that isn't what its framing says.
+    BadRequest,
     /// A path that an upstream could read differently than we do.
     UnsafePath(&'static str),
     /// The sandbox's signature, in enforce mode. The text is the contract's reason.
@@ -34,10 +36,74 @@ pub enum Refusal {
     MethodNotAllowed { allow: &'static str },
     /// `/.well-known/jwks.json` without an ES256 key.
     JwksNotConfigured,
+    /// A passthrough route's `deny_paths`.
+    PathDenied,
+    /// More body than `max_request_bytes`.
+    TooLarge,
+    /// The upstream failed us; the kind is one of [`UpstreamFault`]'s.
+    Upstream(UpstreamFault),
     /// A route of the contract that this build doesn't serve yet.
     NotImplemented,
     /// A defect of ours. The reason is in the log.
     Internal,
+}
+
+/// What went wrong on the other side. Never says where that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UpstreamFault {
+    Unresolved,
+    Connect,
+    ConnectTimeout,
+    Tls,
+    Timeout,
+    Closed,
+    Protocol,
+    /// The answer to a WebSocket handshake was none.
+    Handshake,
+}
+
+impl UpstreamFault {
+    pub const ALL: [UpstreamFault; 8] = [
+        UpstreamFault::Unresolved,
+        UpstreamFault::Connect,
+        UpstreamFault::ConnectTimeout,
+        UpstreamFault::Tls,
+        UpstreamFault::Timeout,
+        UpstreamFault::Closed,
+        UpstreamFault::Protocol,
+        UpstreamFault::Handshake,
+    ];
+
+    /// The `kind` label of `ati_upstream_errors_total`.
+    pub fn kind(self) -> &'static str {
+        match self {
+            UpstreamFault::Unresolved => "dns",
+            UpstreamFault::Connect => "connect",
+            UpstreamFault::ConnectTimeout => "connect_timeout",
+            UpstreamFault::Tls => "tls",
+            UpstreamFault::Timeout => "timeout",
+            UpstreamFault::Closed => "closed",
+            UpstreamFault::Protocol => "protocol",
+            UpstreamFault::Handshake => "handshake",
+        }
+    }
+
+    pub fn words(self) -> &'static str {
+        match self {
+            UpstreamFault::Unresolved => "its name can't be resolved",
+            UpstreamFault::Connect => "connection refused or unreachable",
+            UpstreamFault::ConnectTimeout => "timed out while connecting",
+            UpstreamFault::Tls => "the TLS handshake failed",
+            UpstreamFault::Timeout => "timed out while waiting for data",
+            UpstreamFault::Closed => "it closed the connection",
+            UpstreamFault::Protocol => "it did not answer in HTTP",
+            UpstreamFault::Handshake => "it did not accept the WebSocket handshake",
+        }
+    }
+
+    fn is_timeout(self) -> bool {
+        matches!(self, UpstreamFault::ConnectTimeout | UpstreamFault::Timeout)
+    }
 }
 
 /// How a refusal looks on the wire. Clients of existing deployments tell these apart.
@@ -52,8 +118,13 @@ pub enum Body {
 impl Refusal {
     pub fn status(&self) -> StatusCode {
         match self {
-            Refusal::AmbiguousFraming | Refusal::UnsafePath(_) => StatusCode::BAD_REQUEST,
-            Refusal::Signature(_) => StatusCode::FORBIDDEN,
+            Refusal::AmbiguousFraming | Refusal::BadRequest | Refusal::UnsafePath(_) => {
+                StatusCode::BAD_REQUEST
+            }
+            Refusal::Signature(_) | Refusal::PathDenied => StatusCode::FORBIDDEN,
+            Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::Upstream(fault) if fault.is_timeout() => StatusCode::GATEWAY_TIMEOUT,
+            Refusal::Upstream(_) => StatusCode::BAD_GATEWAY,
             Refusal::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
             Refusal::KeyStoreUnavailable
             | Refusal::AdminDisabled
@@ -71,8 +142,21 @@ impl Refusal {
             Refusal::AmbiguousFraming => {
                 Body::Text("bad request: both Transfer-Encoding and Content-Length".into())
             }
+            Refusal::BadRequest => Body::Text("bad request: malformed body".into()),
             Refusal::UnsafePath(what) => Body::Text(format!("bad request: {what}").into()),
             Refusal::Signature(reason) => Body::Text(reason.clone()),
+            Refusal::PathDenied => Body::Text("forbidden: path denied by policy".into()),
+            Refusal::TooLarge => {
+                Body::Text("payload too large: request exceeds max_request_bytes".into())
+            }
+            Refusal::Upstream(fault) => {
+                let status = if fault.is_timeout() {
+                    "gateway timeout"
+                } else {
+                    "bad gateway"
+                };
+                Body::Text(format!("{status}: upstream error: {}", fault.words()).into())
+            }
             Refusal::Unauthenticated(_)
             | Refusal::KeyStoreUnavailable
             | Refusal::AdminDisabled
@@ -106,9 +190,13 @@ impl Refusal {
     pub fn label(&self) -> &'static str {
         match self {
             Refusal::AmbiguousFraming => "ambiguous_framing",
+            Refusal::BadRequest => "bad_request",
             Refusal::UnsafePath(_) => "unsafe_path",
             Refusal::Signature(reason) => signature_label(reason),
             Refusal::Unauthenticated(label) => label,
+            Refusal::PathDenied => "path_denied",
+            Refusal::TooLarge => "too_large",
+            Refusal::Upstream(_) => "upstream",
             Refusal::KeyStoreUnavailable => "key_store_unavailable",
             Refusal::AdminDisabled => "admin_disabled",
             Refusal::AdminStoreMissing => "admin_store_missing",
@@ -125,7 +213,10 @@ impl Refusal {
     pub fn poisons_connection(&self) -> bool {
         matches!(
             self,
-            Refusal::AmbiguousFraming | Refusal::UnsafePath(_) | Refusal::Internal
+            Refusal::AmbiguousFraming
+                | Refusal::BadRequest
+                | Refusal::UnsafePath(_)
+                | Refusal::Internal
         )
     }
 }
@@ -263,6 +354,18 @@ pub struct Problem {
     pub file: Option<PathBuf>,
     pub key: Option<String>,
     pub message: String,
+    pub intro: Intro,
+    /// The credential that this is about, where one is missing.
+    pub missing_credential: Option<String>,
+}
+
+/// How a problem with a file is introduced. Scripts look for the words about manifests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Intro {
+    #[default]
+    Plain,
+    UnparsableManifest,
+    InvalidManifest,
 }
 
 impl Problem {
@@ -271,7 +374,19 @@ impl Problem {
             file: None,
             key: None,
             message: message.into(),
+            intro: Intro::Plain,
+            missing_credential: None,
         }
+    }
+
+    pub fn intro(mut self, intro: Intro) -> Self {
+        self.intro = intro;
+        self
+    }
+
+    pub fn missing_credential(mut self, name: &str) -> Self {
+        self.missing_credential = Some(name.to_owned());
+        self
     }
 
     pub fn file(mut self, file: &Path) -> Self {
@@ -288,7 +403,12 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(file) = &self.file {
-            write!(f, "{}: ", file.display())?;
+            let file = file.display();
+            match self.intro {
+                Intro::Plain => write!(f, "{file}: ")?,
+                Intro::UnparsableManifest => write!(f, "Failed to parse manifest {file}: ")?,
+                Intro::InvalidManifest => write!(f, "Manifest {file} is invalid: ")?,
+            }
         }
         if let Some(key) = &self.key {
             write!(f, "{key}: ")?;

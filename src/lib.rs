@@ -11,8 +11,8 @@
 //! Each room may use those below it and none above:
 //!
 //! ```text
-//! cli -> server -> gateway -> api -> filters -> snapshot -> catalog | route -> config -> auth -> keyring
-//!     -> error, telemetry, files, pattern
+//! cli -> server -> gateway -> api -> filters -> snapshot -> catalog | route -> config -> credential
+//!     -> auth | egress -> keyring -> error, telemetry, files, pattern
 //! ```
 //!
 //! tests/it/arch.rs holds the rooms to that; ARCHITECTURE.md says why.
@@ -35,7 +35,10 @@ pub mod catalog;
 
 pub mod config;
 
+pub mod credential;
+
 pub mod auth;
+pub mod egress;
 
 pub mod keyring;
 

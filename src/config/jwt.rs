@@ -78,8 +78,7 @@ impl KeySource {
             let message = format!("{message} (unset it to run without JWT authentication)");
             Problem {
                 file: self.file.clone(),
-                key: Some(self.setting.to_owned()),
-                message,
+                ..Problem::new(message).key(self.setting)
             }
         })
     }

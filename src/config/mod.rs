@@ -3,6 +3,7 @@
 mod environment;
 mod flags;
 mod jwt;
+mod manifest;
 mod section;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,9 +13,11 @@ use std::time::Duration;
 pub use environment::{Environment, VARIABLES, ati_dir};
 pub use flags::Flags;
 pub use jwt::{JwtSettings, KeySource, private_key};
+pub use manifest::{ManifestFile, read_manifests};
 pub use section::{Section, nearest};
 
 use crate::auth::signature::{self, Mode};
+use crate::egress;
 use crate::error::Problem;
 use crate::keyring::{Places, Secret};
 use crate::pattern::Pattern;
@@ -31,6 +34,7 @@ pub struct Settings {
     pub drain: Duration,
     pub keyring: KeyringSettings,
     pub passthrough: bool,
+    pub egress: egress::Settings,
     pub signature: signature::Settings,
     pub jwt: Option<JwtSettings>,
     pub admin_token: Option<Secret>,
@@ -121,6 +125,11 @@ pub fn resolve(flags: &Flags, env: &Environment) -> Result<Settings, Vec<Problem
         problems.push(Problem::new(message).key("--sig-exempt-paths"));
     }
 
+    problems.extend(file.egress.check().into_iter().map(|problem| Problem {
+        file: flags.conf.clone(),
+        ..problem
+    }));
+
     let expect = env.expectations(file.issuer, file.audiences);
     let jwt = env
         .jwt_key()
@@ -145,6 +154,7 @@ pub fn resolve(flags: &Flags, env: &Environment) -> Result<Settings, Vec<Problem
             allow_empty: flags.allow_empty_keyring || file.allow_empty.unwrap_or(false),
         },
         passthrough: flags.enable_passthrough || file.passthrough.unwrap_or(false),
+        egress: file.egress,
         signature: signature::Settings {
             mode: flags.sig_verify_mode.or(file.mode).unwrap_or(Mode::Log),
             drift_seconds: flags.sig_drift_seconds.or(file.drift).unwrap_or(60),
@@ -183,6 +193,7 @@ struct File {
     env_keys: Option<bool>,
     allow_empty: Option<bool>,
     passthrough: Option<bool>,
+    egress: egress::Settings,
     mode: Option<Mode>,
     drift: Option<u64>,
     exempt: Option<Vec<String>>,
@@ -227,6 +238,10 @@ fn read_conf(path: Option<&Path>, problems: &mut Vec<Problem>) -> File {
     file.passthrough = s.take("enabled");
     s.finish();
 
+    let mut s = root.section("egress");
+    file.egress = read_egress(&mut s, path);
+    s.finish();
+
     let mut s = root.section("signature");
     file.mode = s.take("mode");
     file.drift = s.take("drift_seconds");
@@ -258,6 +273,16 @@ fn read_conf(path: Option<&Path>, problems: &mut Vec<Problem>) -> File {
     file
 }
 
+fn read_egress(section: &mut Section<'_>, conf: &Path) -> egress::Settings {
+    let ca_file: Option<PathBuf> = section.take("ca_file");
+    egress::Settings {
+        nameservers: section.take("nameservers").unwrap_or_default(),
+        ca_file: ca_file.map(|path| conf.parent().unwrap_or(Path::new("")).join(path)),
+        source: section.take("source"),
+        named: section.take("addresses").unwrap_or_default(),
+    }
+}
+
 fn positive(section: &mut Section<'_>, key: &'static str) -> Option<usize> {
     let value = section.take(key)?;
     if value == 0 {
@@ -276,17 +301,17 @@ pub fn read_toml(path: &Path, problems: &mut Vec<Problem>) -> Option<toml::Table
             return None;
         }
     };
-    match text.parse::<toml::Table>() {
-        Ok(table) => Some(table),
-        Err(e) => {
-            let line = e
-                .span()
-                .map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-            let message = format!("line {line}: {}", e.message());
-            problems.push(Problem::new(message).file(path));
-            None
-        }
-    }
+    parse_toml(&text)
+        .map_err(|message| problems.push(Problem::new(message).file(path)))
+        .ok()
+}
+
+/// The table, or which line is wrong.
+fn parse_toml(text: &str) -> Result<toml::Table, String> {
+    text.parse::<toml::Table>().map_err(|e| {
+        let before = e.span().map_or("", |span| &text[..span.start]);
+        format!("line {}: {}", 1 + before.matches('\n').count(), e.message())
+    })
 }
 
 /// IPv6 with or without brackets. Nothing means loopback.

@@ -65,6 +65,11 @@ impl<'a> Section<'a> {
         self.problems.push(problem);
     }
 
+    /// About the table as a whole.
+    pub fn general_problem(&mut self, message: &str) {
+        self.problems.push(Problem::new(message).file(self.file));
+    }
+
     /// Whatever nobody asked for is a mistake.
     pub fn finish(mut self) {
         for key in std::mem::take(&mut self.table).keys() {

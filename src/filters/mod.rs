@@ -6,13 +6,32 @@ pub mod path;
 
 use std::sync::Arc;
 
+use http::header::{CONTENT_LENGTH, HOST};
 use http::request::Parts;
 
 use crate::auth::Identity;
 use crate::auth::signature::{self, Mode, Verdict};
 use crate::error::Refusal;
-use crate::route::{Endpoint, Guard, Match, Target};
+use crate::route::{Builtin, Endpoint, Guard, Match, Route};
 use crate::snapshot::Snapshot;
+
+/// Where an admitted request goes.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Target {
+    Builtin(Builtin),
+    Upstream(Forward),
+}
+
+/// A request that goes on to a passthrough route's upstream.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// The route's place in the snapshot's table.
+    pub route: usize,
+    /// The rewritten path, in the caller's own encoding.
+    pub path: String,
+    /// The caller's Authorization goes on, and ours stays here.
+    pub forwards_authorization: bool,
+}
 
 /// The pass. Nothing behind admission can be reached without one, and only [`admit`] makes them.
 pub struct Admitted {
@@ -21,8 +40,8 @@ pub struct Admitted {
 }
 
 impl Admitted {
-    pub fn target(&self) -> Target {
-        self.target
+    pub fn target(&self) -> &Target {
+        &self.target
     }
 
     pub fn identity(&self) -> &Arc<Identity> {
@@ -53,7 +72,7 @@ pub async fn admit(
     let received = request.uri.path();
     let path = path::normalise(received)?;
 
-    let found = snapshot.routes.find(&path);
+    let found = snapshot.routes.find(host(request), &path);
     trail.found = Some(found);
 
     // Key administration lies outside: an orchestrator has the admin bearer, not a sandbox's secret.
@@ -61,22 +80,27 @@ pub async fn admit(
         && endpoint.guard == Guard::Admin
     {
         identity::administer(&request.headers, snapshot.settings.admin_token.as_ref())?;
-        return into_endpoint(endpoint, request, Arc::new(Identity::dev()));
+        return into_endpoint(endpoint, request, identity::dev());
     }
 
     // Before identity: an unsigned request learns nothing about tokens. The signature covers the path as received.
     check_signature(request, received, &path, snapshot, now, trail)?;
 
+    // The signature is a sandbox's identity on the way to an upstream: no token is asked for.
+    if let Match::Route(index) = found {
+        return into_route(index, snapshot.routes.route(index), request, &path);
+    }
+
     // Also where nothing was found: what exists is told only to those who may ask.
     let identity = match found {
-        Match::Endpoint(endpoint) if endpoint.guard == Guard::Public => Arc::new(Identity::dev()),
+        Match::Endpoint(endpoint) if endpoint.guard == Guard::Public => identity::dev(),
         _ => identity::identify(&request.headers, snapshot.verifier.as_ref(), now)?,
     };
     trail.subject = Some(identity.clone());
 
     match found {
         Match::Endpoint(endpoint) => into_endpoint(endpoint, request, identity),
-        Match::Nothing => Err(Refusal::NotFound {
+        Match::Route(_) | Match::Nothing => Err(Refusal::NotFound {
             passthrough: snapshot.settings.passthrough,
         }),
     }
@@ -126,6 +150,39 @@ fn into_endpoint(
         target: Target::Builtin(endpoint.kind),
         identity,
     })
+}
+
+/// Denials come after the signature, so that an unsigned caller learns nothing of them.
+fn into_route(
+    index: usize,
+    route: &Route,
+    request: &Parts,
+    path: &str,
+) -> Result<Admitted, Refusal> {
+    let rewritten = route.rewrite(request.uri.path(), path)?;
+    let length = request
+        .headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if route.caps.request.is_some_and(|cap| length > Some(cap)) {
+        return Err(Refusal::TooLarge);
+    }
+    Ok(Admitted {
+        target: Target::Upstream(Forward {
+            route: index,
+            forwards_authorization: route.forwards_authorization(&rewritten),
+            path: rewritten.path,
+        }),
+        identity: identity::dev(),
+    })
+}
+
+fn host(request: &Parts) -> Option<&str> {
+    let header = request
+        .headers
+        .get(HOST)
+        .and_then(|value| value.to_str().ok());
+    header.or_else(|| request.uri.authority().map(|authority| authority.as_str()))
 }
 
 #[cfg(test)]

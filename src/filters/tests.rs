@@ -168,7 +168,7 @@ fn the_pass_says_who_and_where() {
         .ask("GET", "/tools/a:b", true, Some(&world.token()))
         .ok()
         .unwrap();
-    assert_eq!(pass.target(), Target::Builtin(Builtin::Tool));
+    assert_eq!(pass.target(), &Target::Builtin(Builtin::Tool));
     assert_eq!(pass.identity().subject, "agent");
 }
 

@@ -1,10 +1,14 @@
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use tokio::sync::watch;
+
 use super::Connection;
 use crate::error::Refusal;
-use crate::filters::{Admitted, Trail};
+use crate::filters::{Admitted, Forward, Target, Trail};
+use crate::route::Route;
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::RouteMetrics;
 
@@ -12,11 +16,36 @@ use crate::telemetry::metrics::RouteMetrics;
 #[derive(Debug, Default)]
 pub struct Load {
     in_flight: AtomicUsize,
+    tunnels: AtomicUsize,
+    closing: watch::Sender<bool>,
 }
 
 impl Load {
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Acquire)
+    }
+
+    pub fn tunnels(&self) -> usize {
+        self.tunnels.load(Ordering::Acquire)
+    }
+
+    /// Tell every tunnel to end.
+    pub fn close_tunnels(&self) {
+        self.closing.send_replace(true);
+    }
+
+    pub(super) fn enter_tunnel(self: &Arc<Self>) -> (TunnelGuard, watch::Receiver<bool>) {
+        self.tunnels.fetch_add(1, Ordering::AcqRel);
+        (TunnelGuard(self.clone()), self.closing.subscribe())
+    }
+}
+
+/// A tunnel, while it lives.
+pub(super) struct TunnelGuard(Arc<Load>);
+
+impl Drop for TunnelGuard {
+    fn drop(&mut self) {
+        self.0.tunnels.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -28,6 +57,14 @@ pub struct Ctx {
     pub trail: Trail,
     pub admitted: Option<Admitted>,
     pub refusal: Option<Refusal>,
+    /// The upstream's addresses, and which of them is tried.
+    pub addresses: Option<Arc<[SocketAddr]>>,
+    pub attempt: usize,
+    /// Body bytes so far, for the caps.
+    pub request_bytes: u64,
+    pub response_bytes: u64,
+    /// What passed through a tunnel, in and out.
+    pub tunnelled: Option<(u64, u64)>,
     load: Arc<Load>,
     /// This request included.
     pub in_flight: usize,
@@ -44,6 +81,11 @@ impl Ctx {
             trail: Trail::default(),
             admitted: None,
             refusal: None,
+            addresses: None,
+            attempt: 0,
+            request_bytes: 0,
+            response_bytes: 0,
+            tunnelled: None,
             load: load.clone(),
             in_flight,
             route: None,
@@ -54,6 +96,18 @@ impl Ctx {
     pub fn enter(&mut self, route: Arc<RouteMetrics>) {
         route.start();
         self.route = Some(route);
+    }
+
+    /// The route and what to forward, for a request that goes to an upstream.
+    pub fn forward(&self) -> Option<(&Route, &Forward)> {
+        match self.admitted.as_ref()?.target() {
+            Target::Upstream(forward) => Some((self.snapshot.routes.route(forward.route), forward)),
+            Target::Builtin(_) => None,
+        }
+    }
+
+    pub fn load(&self) -> &Arc<Load> {
+        &self.load
     }
 
     pub fn route(&self) -> Option<&RouteMetrics> {

@@ -6,7 +6,7 @@ use pingora_error::{Error, ErrorSource, ErrorType};
 use pingora_proxy::{FailToProxy, Session};
 
 use super::{Ctx, respond};
-use crate::error::Refusal;
+use crate::error::{Refusal, UpstreamFault};
 use crate::telemetry::metrics::METRICS;
 
 /// A refused caller that is still sending gets this much time and attention, so that it reads the answer and not a reset.
@@ -21,8 +21,18 @@ pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> Fail
     if ctx.refusal.is_none() && is_gone(e) {
         return gone;
     }
-    let refusal = ctx.refusal.get_or_insert(Refusal::Internal).clone();
+    let refusal = ctx
+        .refusal
+        .get_or_insert_with(|| match e.esource() {
+            ErrorSource::Upstream => Refusal::Upstream(fault(e)),
+            ErrorSource::Downstream => Refusal::BadRequest,
+            ErrorSource::Internal | ErrorSource::Unset => Refusal::Internal,
+        })
+        .clone();
     METRICS.refused(refusal.label());
+    if let (Refusal::Upstream(fault), Some((route, _))) = (&refusal, ctx.forward()) {
+        METRICS.upstream_failed(&route.name, fault.kind());
+    }
     if session.response_written().is_some() {
         return gone;
     }
@@ -39,6 +49,30 @@ pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> Fail
     FailToProxy {
         error_code: refusal.status().as_u16(),
         can_reuse_downstream: !had_body && !refusal.poisons_connection(),
+    }
+}
+
+/// What an upstream's failure was, by Pingora's type of it.
+pub(super) fn fault(e: &Error) -> UpstreamFault {
+    match e.etype() {
+        ErrorType::ConnectTimedout => UpstreamFault::ConnectTimeout,
+        ErrorType::TLSHandshakeTimedout => UpstreamFault::ConnectTimeout,
+        ErrorType::TLSHandshakeFailure | ErrorType::InvalidCert | ErrorType::HandshakeError => {
+            UpstreamFault::Tls
+        }
+        ErrorType::ReadTimedout | ErrorType::WriteTimedout => UpstreamFault::Timeout,
+        ErrorType::ConnectRefused
+        | ErrorType::ConnectNoRoute
+        | ErrorType::ConnectError
+        | ErrorType::BindError
+        | ErrorType::SocketError
+        | ErrorType::InternalError => UpstreamFault::Connect,
+        ErrorType::InvalidHTTPHeader
+        | ErrorType::H1Error
+        | ErrorType::H2Error
+        | ErrorType::InvalidH2
+        | ErrorType::H2Downgrade => UpstreamFault::Protocol,
+        _ => UpstreamFault::Closed,
     }
 }
 

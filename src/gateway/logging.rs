@@ -31,6 +31,10 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx) {
     {
         return;
     }
+    let (bytes_in, bytes_out) = ctx.tunnelled.unwrap_or((
+        session.body_bytes_read() as u64,
+        session.body_bytes_sent() as u64,
+    ));
     record::emit("request", |record| {
         record
             .str("method", request.method.as_str())
@@ -38,8 +42,8 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx) {
             .num("status", status.into())
             .millis("ms", took)
             .str("route", route.name())
-            .num("bytes_in", session.body_bytes_read() as u64)
-            .num("bytes_out", session.body_bytes_sent() as u64);
+            .num("bytes_in", bytes_in)
+            .num("bytes_out", bytes_out);
         if let Some(peer) = session.client_addr() {
             record.str("peer", &peer.to_string());
         }

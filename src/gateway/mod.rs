@@ -4,20 +4,32 @@
 mod connection;
 mod ctx;
 mod early_request_filter;
+mod fail_to_connect;
 mod fail_to_proxy;
 mod logging;
 mod proxy_upstream_filter;
+mod request_body_filter;
 mod request_filter;
 mod respond;
+mod tunnel;
+mod upstream_peer;
+mod upstream_request_filter;
+mod upstream_response_body_filter;
+mod upstream_response_filter;
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
+use bytes::Bytes;
+use pingora_core::connectors::{ConnectorOptions, TransportConnector};
 use pingora_core::modules::http::HttpModules;
+use pingora_core::server::configuration::ServerConf;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_error::{Error, ErrorType, Result};
+use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, Session};
 
 pub use connection::Connection;
@@ -29,11 +41,17 @@ use crate::snapshot::Snapshot;
 pub struct Gateway {
     current: Arc<ArcSwap<Snapshot>>,
     load: Arc<Load>,
+    /// For connections that are no longer HTTP.
+    dialer: TransportConnector,
 }
 
 impl Gateway {
-    pub fn new(current: Arc<ArcSwap<Snapshot>>, load: Arc<Load>) -> Self {
-        Gateway { current, load }
+    pub fn new(current: Arc<ArcSwap<Snapshot>>, load: Arc<Load>, conf: &ServerConf) -> Self {
+        Gateway {
+            current,
+            load,
+            dialer: TransportConnector::new(Some(ConnectorOptions::from_server_conf(conf))),
+        }
     }
 }
 
@@ -73,12 +91,60 @@ impl ProxyHttp for Gateway {
     }
 
     async fn proxy_upstream_filter(&self, session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
-        proxy_upstream_filter::run(session, ctx).await
+        proxy_upstream_filter::run(session, ctx, &self.dialer).await
     }
 
-    /// Every target is answered before this.
     async fn upstream_peer(&self, _: &mut Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
-        refuse(ctx, Refusal::Internal)
+        upstream_peer::run(ctx).await
+    }
+
+    fn fail_to_connect(
+        &self,
+        _: &mut Session,
+        _: &HttpPeer,
+        ctx: &mut Ctx,
+        e: Box<Error>,
+    ) -> Box<Error> {
+        fail_to_connect::run(e, ctx)
+    }
+
+    async fn upstream_request_filter(
+        &self,
+        _: &mut Session,
+        request: &mut RequestHeader,
+        ctx: &mut Ctx,
+    ) -> Result<()> {
+        upstream_request_filter::run(request, ctx)
+    }
+
+    async fn request_body_filter(
+        &self,
+        _: &mut Session,
+        body: &mut Option<Bytes>,
+        _end: bool,
+        ctx: &mut Ctx,
+    ) -> Result<()> {
+        request_body_filter::run(body.as_ref(), ctx)
+    }
+
+    async fn upstream_response_filter(
+        &self,
+        _: &mut Session,
+        response: &mut ResponseHeader,
+        ctx: &mut Ctx,
+    ) -> Result<()> {
+        upstream_response_filter::run(response, ctx)
+    }
+
+    fn upstream_response_body_filter(
+        &self,
+        _: &mut Session,
+        body: &mut Option<Bytes>,
+        _end: bool,
+        ctx: &mut Ctx,
+    ) -> Result<Option<Duration>> {
+        upstream_response_body_filter::run(body.as_ref(), ctx)?;
+        Ok(None)
     }
 
     async fn fail_to_proxy(&self, session: &mut Session, e: &Error, ctx: &mut Ctx) -> FailToProxy {

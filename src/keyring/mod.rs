@@ -61,6 +61,16 @@ impl Keyring {
         self.entries.get(name).filter(|secret| !secret.is_empty())
     }
 
+    /// By exact name, else by the first one that differs only in case.
+    pub fn get_ignoring_case(&self, name: &str) -> Option<&Secret> {
+        self.get(name).or_else(|| {
+            self.entries
+                .iter()
+                .find(|(known, secret)| known.eq_ignore_ascii_case(name) && !secret.is_empty())
+                .map(|(_, secret)| secret)
+        })
+    }
+
     pub fn source(&self) -> Source {
         self.source
     }

@@ -14,11 +14,19 @@ pub struct Secret {
 
 impl Secret {
     pub fn new(bytes: &[u8]) -> io::Result<Self> {
-        let mut pages = Locked::with_capacity(bytes.len())?;
-        let range = pages.push(bytes)?;
+        Secret::concat(&[bytes])
+    }
+
+    /// One secret out of several parts, put together where secrets are kept.
+    pub fn concat(parts: &[&[u8]]) -> io::Result<Self> {
+        let len = parts.iter().map(|part| part.len()).sum();
+        let mut pages = Locked::with_capacity(len)?;
+        for part in parts {
+            pages.push(part)?;
+        }
         Ok(Secret {
             pages: Arc::new(pages),
-            range,
+            range: 0..len,
         })
     }
 

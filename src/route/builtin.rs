@@ -172,6 +172,16 @@ pub fn find(path: &str) -> Option<&'static Endpoint> {
     Some(&ENDPOINTS[kind as usize])
 }
 
+/// Paths below ours that no route may claim, whether something answers there or not.
+pub fn is_reserved(path: &str) -> bool {
+    ["/tools", "/skills", "/skillati", "/admin/keys"]
+        .iter()
+        .any(|ours| {
+            path.strip_prefix(ours)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+}
+
 fn skills(rest: &str) -> Option<Builtin> {
     match rest.split_once('/') {
         None if rest == "resolve" => Some(Builtin::SkillsResolve),

@@ -12,6 +12,9 @@ use crate::telemetry::metrics::METRICS;
 /// How often the end of the last request is looked for.
 const TICK: Duration = Duration::from_millis(10);
 
+/// How long a WebSocket's other end has to answer a Close.
+const GOODBYE: Duration = Duration::from_secs(2);
+
 pub struct Signals {
     hangup: Signal,
     terminate: Signal,
@@ -68,6 +71,14 @@ pub async fn wait(load: &Load, deadline: Duration, signals: &mut Signals) {
         () = idle => info!(ms = started.elapsed().as_millis() as u64, "drained"),
         () = tokio::time::sleep(deadline) => {
             warn!(in_flight = load.in_flight(), "drain deadline reached");
+            // WebSockets have no end of their own: they are told, and given a moment to say goodbye.
+            load.close_tunnels();
+            let goodbye = async {
+                while load.tunnels() > 0 {
+                    tokio::time::sleep(TICK).await;
+                }
+            };
+            let _ = tokio::time::timeout(GOODBYE, goodbye).await;
         }
         name = again => {
             warn!(signal = name, in_flight = load.in_flight(), "second signal, leaving now");

@@ -1,12 +1,17 @@
 //! The sockets, bound before anything starts.
 
 use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use crate::config::Settings;
 use crate::error::{Code, Failure};
 
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(60))
+    .with_interval(Duration::from_secs(15))
+    .with_retries(4);
 const BACKLOG: i32 = 4096;
 
 pub struct Listeners {
@@ -51,6 +56,8 @@ fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
         )?;
         // A restart must not wait for the old connections' TIME_WAIT. It doesn't allow two listeners.
         socket.set_reuse_address(true)?;
+        // Accepted connections inherit these: a peer that is gone without a word is found out.
+        socket.set_tcp_keepalive(&KEEPALIVE)?;
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;

@@ -64,7 +64,7 @@ impl Server {
         // A process that takes over from a running one gets its sockets instead of binding anew: here.
         let listeners = Listeners::bind(&built.snapshot.settings)?;
         let addresses = listeners.addresses()?;
-        reload::observe(&built.snapshot);
+        reload::observe(&built.snapshot, &built.warnings);
         let current = Arc::new(ArcSwap::from_pointee(built.snapshot));
         Ok(Server {
             listeners,
@@ -149,7 +149,7 @@ fn announce(snapshot: &Snapshot, addresses: &Addresses) {
         skills = 0,
         keyring = snapshot.keyring.source().as_str(),
         db = "disabled",
-        passthrough = 0,
+        passthrough = snapshot.routes.len(),
         sig_verify_mode = settings.signature.mode.as_str(),
         sig_verify_secret = snapshot.signing.is_some(),
         workers = settings.workers,

@@ -50,7 +50,7 @@ impl Reloader {
                     warn!("{warning}");
                 }
                 warn_about_restart(&self.current.load().settings, &built.snapshot.settings);
-                observe(&built.snapshot);
+                observe(&built.snapshot, &built.warnings);
                 METRICS.reloaded(true);
                 let keyring = built.snapshot.keyring.source().as_str();
                 let keys = built.snapshot.keyring.len();
@@ -76,7 +76,11 @@ impl Reloader {
 }
 
 /// What a snapshot says about itself in the metrics.
-pub fn observe(snapshot: &Snapshot) {
+pub fn observe(snapshot: &Snapshot, warnings: &[Problem]) {
+    let missing = warnings
+        .iter()
+        .filter_map(|warning| warning.missing_credential.as_deref());
+    METRICS.set_missing_credentials(missing);
     let loaded = snapshot
         .keyring_loaded
         .duration_since(UNIX_EPOCH)
@@ -89,6 +93,7 @@ fn warn_about_restart(old: &Settings, new: &Settings) {
         ("server.bind or server.port", old.edge != new.edge),
         ("admin.listen", old.admin != new.admin),
         ("server.workers", old.workers != new.workers),
+        ("egress.ca_file", old.egress.ca_file != new.egress.ca_file),
     ];
     for (key, _) in changed.iter().filter(|(_, changed)| *changed) {
         warn!("{key} has changed; a restart is needed for that");

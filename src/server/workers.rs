@@ -1,5 +1,6 @@
 //! Worker threads: a single-threaded runtime and a proxy each. Nothing moves between them.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,8 +10,16 @@ use pingora_proxy::{HttpProxy, http_proxy};
 use tokio::runtime::{Builder, Handle};
 
 use super::Shared;
+use crate::config::Settings;
+use crate::egress;
 use crate::error::{Code, Failure};
+use crate::files;
 use crate::gateway::Gateway;
+
+/// Addresses that are tried for one request, and requests that are sent again over a fresh connection.
+const ATTEMPTS: usize = 8;
+/// Kept per worker.
+const IDLE_UPSTREAM_CONNECTIONS: usize = 1024;
 
 pub struct Worker {
     pub runtime: Handle,
@@ -22,30 +31,71 @@ pub struct Worker {
 pub struct Workers(Arc<[Arc<Worker>]>);
 
 pub fn start(shared: &Arc<Shared>) -> Result<Workers, Failure> {
-    let count = shared.current.load().settings.workers;
-    let workers: Result<Vec<_>, std::io::Error> =
-        (0..count).map(|index| start_one(index, shared)).collect();
+    let settings = shared.current.load().settings.clone();
+    let roots = Roots::write(&settings)?;
+    let conf = Arc::new(ServerConf {
+        threads: 1,
+        max_retries: ATTEMPTS,
+        ca_file: Some(roots.0.to_string_lossy().into_owned()),
+        upstream_keepalive_pool_size: IDLE_UPSTREAM_CONNECTIONS,
+        ..ServerConf::default()
+    });
+    let workers: Result<Vec<_>, std::io::Error> = (0..settings.workers)
+        .map(|index| start_one(index, shared, &conf))
+        .collect();
     workers
         .map(|workers| Workers(workers.into()))
         .map_err(|e| Failure::new(Code::ExecutionFailed, format!("no worker thread: {e}")))
 }
 
-fn start_one(index: usize, shared: &Arc<Shared>) -> Result<Arc<Worker>, std::io::Error> {
+fn start_one(
+    index: usize,
+    shared: &Arc<Shared>,
+    conf: &Arc<ServerConf>,
+) -> Result<Arc<Worker>, std::io::Error> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let conf = Arc::new(ServerConf {
-        threads: 1,
-        ..ServerConf::default()
-    });
-    let gateway = Gateway::new(shared.current.clone(), shared.load.clone());
+    let gateway = Gateway::new(shared.current.clone(), shared.load.clone(), conf);
     let worker = Arc::new(Worker {
         runtime: runtime.handle().clone(),
-        proxy: Arc::new(http_proxy(&conf, gateway)),
+        proxy: Arc::new(http_proxy(conf, gateway)),
         connections: AtomicUsize::new(0),
     });
     std::thread::Builder::new()
         .name(format!("worker-{index}"))
         .spawn(move || runtime.block_on(std::future::pending::<()>()))?;
     Ok(worker)
+}
+
+/// The trusted certificates as a file, for as long as it takes Pingora's connectors to read them.
+struct Roots(PathBuf);
+
+impl Roots {
+    fn write(settings: &Settings) -> Result<Self, Failure> {
+        let bundle = egress::trusted_roots(settings.egress.ca_file.as_deref())
+            .map_err(|problem| Failure::from_problems("can't start", &[problem]))?;
+        let name = format!(".ati-roots-{}.pem", uuid::Uuid::new_v4().simple());
+        let mut failure = None;
+        for folder in [std::env::temp_dir(), settings.ati_dir.clone()] {
+            let path = folder.join(&name);
+            match files::write_atomic(&path, bundle.as_bytes(), 0o600) {
+                Ok(()) => return Ok(Roots(path)),
+                Err(e) => failure = Some(format!("{}: {e}", path.display())),
+            }
+        }
+        Err(Failure::new(
+            Code::ExecutionFailed,
+            format!(
+                "the trusted roots can't be written: {}",
+                failure.unwrap_or_default()
+            ),
+        ))
+    }
+}
+
+impl Drop for Roots {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 impl Workers {

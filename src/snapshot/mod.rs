@@ -5,7 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::auth::signature::{Mode, SigningKey};
 use crate::auth::token::{VerificationKey, Verifier};
 use crate::catalog::Catalog;
-use crate::config::Settings;
+use crate::config::{self, Settings};
+use crate::egress::Resolver;
 use crate::error::Problem;
 use crate::keyring::{self, Fallback, Keyring, SIGNING_SECRET, SessionKey};
 use crate::route::Table;
@@ -20,6 +21,7 @@ pub struct Snapshot {
     pub verifier: Option<Verifier>,
     pub catalog: Catalog,
     pub routes: Table,
+    pub resolver: Resolver,
     pub keyring_loaded: SystemTime,
 }
 
@@ -46,10 +48,19 @@ impl Snapshot {
             Some(Verifier::new(&key, &jwt.expect))
         });
 
-        let catalog = Catalog::load(&settings.ati_dir, &mut problems);
-        warnings.extend(catalog.warnings());
-
         let (keyring, held) = load_keyring(&settings, held, &mut problems, &mut warnings);
+        let manifests = config::read_manifests(&settings.ati_dir, &mut problems);
+        let catalog = Catalog::new(&manifests);
+        warnings.extend(catalog.warnings());
+        let routes = Table::build(
+            &manifests,
+            settings.passthrough,
+            &keyring,
+            &settings.egress,
+            &mut problems,
+            &mut warnings,
+        );
+
         let signing = keyring.get(SIGNING_SECRET).map(SigningKey::new);
         if signing.is_none() && problems.is_empty() {
             judge_missing_secret(&settings, &mut problems, &mut warnings);
@@ -64,12 +75,13 @@ impl Snapshot {
         }
         Ok(Built {
             snapshot: Snapshot {
-                settings,
                 keyring,
                 signing,
                 verifier,
+                resolver: Resolver::new(&settings.egress.nameservers),
+                settings,
                 catalog,
-                routes: Table::new(),
+                routes,
                 keyring_loaded: SystemTime::now(),
             },
             warnings,

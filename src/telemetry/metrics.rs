@@ -22,6 +22,7 @@ pub struct Metrics {
     durations: HistogramVec,
     in_flight: IntGaugeVec,
     refusals: IntCounterVec,
+    upstream_errors: IntCounterVec,
     reloads: IntCounterVec,
     token_cache: IntCounterVec,
     connections: IntGaugeVec,
@@ -93,6 +94,12 @@ pub const CATALOGUE: &[(&str, &str, &str, &str)] = &[
         "result",
         "JWTs found verified (hit) or verified anew (miss).",
     ),
+    (
+        "ati_upstream_errors_total",
+        "counter",
+        "route, kind",
+        "Upstreams that failed: dns, connect, connect_timeout, tls, timeout, closed, protocol, handshake.",
+    ),
 ];
 
 impl Metrics {
@@ -107,6 +114,11 @@ impl Metrics {
             durations: histogram_vec(&registry, "ati_request_duration_seconds", &["route"]),
             in_flight: gauge_vec(&registry, "ati_in_flight", &["route"]),
             refusals: counter_vec(&registry, "ati_refusals_total", &["reason"]),
+            upstream_errors: counter_vec(
+                &registry,
+                "ati_upstream_errors_total",
+                &["route", "kind"],
+            ),
             reloads: counter_vec(&registry, "ati_reloads_total", &["outcome"]),
             token_cache: counter_vec(&registry, "ati_token_cache_total", &["result"]),
             connections: gauge_vec(&registry, "ati_connections", &["listener"]),
@@ -150,6 +162,10 @@ impl Metrics {
 
     pub fn refused(&self, reason: &'static str) {
         self.refusals.with_label_values(&[reason]).inc();
+    }
+
+    pub fn upstream_failed(&self, route: &str, kind: &'static str) {
+        self.upstream_errors.with_label_values(&[route, kind]).inc();
     }
 
     pub fn reloaded(&self, ok: bool) {
@@ -300,6 +316,7 @@ mod tests {
             .route("test-catalogue")
             .observe(&Method::GET, 200, 0.1);
         METRICS.refused("test");
+        METRICS.upstream_failed("test", "test");
         METRICS.connections("test");
         METRICS.set_missing_credentials(["test"]);
         for line in METRICS.render().lines() {

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&[&str]] = &[
     &["error", "telemetry", "files", "pattern"],
     &["keyring"],
-    &["auth"],
+    &["auth", "egress"],
+    &["credential"],
     &["config"],
     &["catalog", "route"],
     &["snapshot"],
@@ -19,7 +20,7 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Rooms in which Pingora may be named.
-const PINGORA: &[&str] = &["server", "gateway"];
+const PINGORA: &[&str] = &["server", "gateway", "egress"];
 
 fn sources() -> Vec<(String, PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

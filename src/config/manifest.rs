@@ -1,0 +1,107 @@
+//! Manifest files, as far as every handler needs them: read in the order of their names, each with its provider's table.
+
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+use crate::error::{Intro, Problem};
+
+pub struct ManifestFile {
+    pub path: PathBuf,
+    pub name: String,
+    pub handler: String,
+    /// The `[provider]` table, name and handler included.
+    pub provider: Table,
+}
+
+/// `<ati_dir>/manifests/*.toml`. One bad file is reported with the others.
+pub fn read_manifests(ati_dir: &Path, problems: &mut Vec<Problem>) -> Vec<ManifestFile> {
+    let mut found = Vec::new();
+    for path in list(&ati_dir.join("manifests"), problems) {
+        match read(&path) {
+            Ok(manifest) => found.push(manifest),
+            Err(problem) => problems.push(problem.file(&path)),
+        }
+    }
+    found
+}
+
+fn read(path: &Path) -> Result<ManifestFile, Problem> {
+    let unparsable = |message: String| Problem::new(message).intro(Intro::UnparsableManifest);
+    let text = std::fs::read_to_string(path).map_err(|e| unparsable(e.to_string()))?;
+    let mut table = super::parse_toml(&text).map_err(unparsable)?;
+    let Some(Value::Table(provider)) = table.remove("provider") else {
+        return Err(unparsable("there is no [provider] table".to_owned()));
+    };
+    let text = |key: &str| provider.get(key).and_then(Value::as_str).map(str::to_owned);
+    let name = text("name")
+        .filter(|name| !name.is_empty())
+        .ok_or_else(|| unparsable("[provider] has no name".to_owned()))?;
+    Ok(ManifestFile {
+        path: path.to_path_buf(),
+        name,
+        handler: text("handler").unwrap_or_else(|| "http".to_owned()),
+        provider,
+    })
+}
+
+fn list(dir: &Path, problems: &mut Vec<Problem>) -> Vec<PathBuf> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Vec::new(),
+        Err(e) => {
+            problems.push(Problem::new(format!("can't be read: {e}")).file(dir));
+            return Vec::new();
+        }
+    };
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.extension().is_some_and(|ext| ext == "toml"))
+        .collect();
+    files.sort();
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bad_manifest_is_reported_with_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let manifests = dir.path().join("manifests");
+        std::fs::create_dir(&manifests).unwrap();
+        for (name, text) in [
+            ("b.toml", "[provider"),
+            ("a.toml", "[provider]\nname = 'a'\nhandler = 'mcp'"),
+            ("c.toml", "[provider]\n"),
+            ("note.txt", "[provider"),
+        ] {
+            std::fs::write(manifests.join(name), text).unwrap();
+        }
+        let mut problems = Vec::new();
+        let found = read_manifests(dir.path(), &mut problems);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].handler, "mcp");
+        let text: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let b = manifests.join("b.toml");
+        assert!(
+            text[0].starts_with(&format!(
+                "Failed to parse manifest {}: line 1: ",
+                b.display()
+            )),
+            "{text:?}"
+        );
+        assert!(
+            text[1].ends_with("c.toml: [provider] has no name"),
+            "{text:?}"
+        );
+    }
+
+    #[test]
+    fn no_manifests_are_no_problem() {
+        let mut problems = Vec::new();
+        assert!(read_manifests(Path::new("/nonexistent"), &mut problems).is_empty());
+        assert!(problems.is_empty());
+    }
+}

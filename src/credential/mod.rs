@@ -1,0 +1,282 @@
+//! What we add to a request that its caller never sees. [`Attachment::attach`] is the only way of a secret onto the wire.
+
+mod template;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::AUTHORIZATION;
+use http::{HeaderName, HeaderValue};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use zeroize::Zeroizing;
+
+pub use template::Template;
+
+use crate::keyring::{Keyring, Secret};
+
+/// Everything but RFC 3986's unreserved characters.
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// How a credential is presented, as a manifest says it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Credential {
+    None,
+    Bearer {
+        key: String,
+    },
+    Header {
+        key: String,
+        name: HeaderName,
+        prefix: String,
+    },
+    Query {
+        key: String,
+        name: String,
+    },
+    /// The value is `user:password`.
+    Basic {
+        key: String,
+    },
+}
+
+/// Credentials resolved, ready to be put on requests. The values lie in locked memory.
+#[derive(Default)]
+pub struct Attachment {
+    auth: Option<(HeaderName, HeaderValue)>,
+    query: Option<Secret>,
+    extra: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// What a resolution found missing or unusable.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Gaps {
+    /// Names that the keyring doesn't have.
+    pub missing: Vec<String>,
+    /// Names whose value can't be sent: a line break, mostly.
+    pub unsendable: Vec<String>,
+}
+
+impl Attachment {
+    /// Look everything up. Names match exactly first, then without regard to case.
+    pub fn resolve(
+        credential: &Credential,
+        extra: &[(HeaderName, Template)],
+        keyring: &Keyring,
+    ) -> (Self, Gaps) {
+        let mut gaps = Gaps::default();
+        let mut attachment = Attachment::default();
+        if let Some(key) = credential.key() {
+            match keyring.get_ignoring_case(key) {
+                None => gaps.missing.push(key.to_owned()),
+                Some(secret) if attachment.set(credential, secret).is_none() => {
+                    gaps.unsendable.push(key.to_owned());
+                }
+                Some(_) => {}
+            }
+        }
+        for (name, template) in extra {
+            match template.expand(keyring) {
+                Err(missing) => gaps.missing.extend(missing),
+                Ok(value) => match header_value(&[&value]) {
+                    Some(value) => attachment.extra.push((name.clone(), value)),
+                    None => gaps
+                        .unsendable
+                        .push(template.keys().collect::<Vec<_>>().join(", ")),
+                },
+            }
+        }
+        (attachment, gaps)
+    }
+
+    fn set(&mut self, credential: &Credential, secret: &Secret) -> Option<()> {
+        let value = secret.expose();
+        match credential {
+            Credential::None => {}
+            Credential::Bearer { .. } => {
+                self.auth = Some((AUTHORIZATION, header_value(&[b"Bearer ", value])?));
+            }
+            Credential::Header { name, prefix, .. } => {
+                self.auth = Some((name.clone(), header_value(&[prefix.as_bytes(), value])?));
+            }
+            Credential::Basic { .. } => {
+                let encoded = Zeroizing::new(STANDARD.encode(value));
+                self.auth = Some((
+                    AUTHORIZATION,
+                    header_value(&[b"Basic ", encoded.as_bytes()])?,
+                ));
+            }
+            Credential::Query { name, .. } => {
+                let name = percent_encode(name.as_bytes(), QUERY);
+                let value = percent_encode(value, QUERY);
+                let pair = Zeroizing::new(format!("{name}={value}"));
+                self.query = Some(Secret::new(pair.as_bytes()).ok()?);
+            }
+        }
+        Some(())
+    }
+
+    /// Put the headers on a request, each in place of what the caller sent under that name. `with_auth` is false where the
+    /// caller's own authorization goes on.
+    pub fn attach<E>(
+        &self,
+        with_auth: bool,
+        mut insert: impl FnMut(HeaderName, HeaderValue) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for (name, value) in self
+            .extra
+            .iter()
+            .chain(self.auth.iter().filter(|_| with_auth))
+        {
+            insert(name.clone(), value.clone())?;
+        }
+        Ok(())
+    }
+
+    /// The query parameter to append, `name=value`, already encoded.
+    pub fn query(&self, with_auth: bool) -> Option<&Secret> {
+        self.query.as_ref().filter(|_| with_auth)
+    }
+}
+
+impl Credential {
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Credential::None => None,
+            Credential::Bearer { key }
+            | Credential::Header { key, .. }
+            | Credential::Query { key, .. }
+            | Credential::Basic { key } => Some(key),
+        }
+    }
+}
+
+/// A header value whose bytes stay where secrets are kept, and that nothing prints.
+fn header_value(parts: &[&[u8]]) -> Option<HeaderValue> {
+    struct Owner(Secret);
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            self.0.expose()
+        }
+    }
+    let secret = Secret::concat(parts).ok()?;
+    let mut value = HeaderValue::from_maybe_shared(Bytes::from_owner(Owner(secret))).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keyring::{Keyring, Source};
+
+    fn keyring() -> Keyring {
+        let entries = [
+            ("api_key", "k3y/+ &"),
+            ("User", "me:pw"),
+            ("broken", "a\nb"),
+            ("empty", ""),
+        ];
+        let entries =
+            entries.map(|(name, value)| (name.to_owned(), Secret::new(value.as_bytes()).unwrap()));
+        Keyring::new(entries.into_iter().collect(), Source::Credentials)
+    }
+
+    fn resolve(credential: &Credential) -> (Attachment, Gaps) {
+        Attachment::resolve(credential, &[], &keyring())
+    }
+
+    fn headers(attachment: &Attachment, with_auth: bool) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        attachment
+            .attach(with_auth, |name, value| {
+                all.push((
+                    name.to_string(),
+                    String::from_utf8(value.as_bytes().to_vec()).unwrap(),
+                ));
+                Ok::<_, ()>(())
+            })
+            .unwrap();
+        all
+    }
+
+    fn key(name: &str) -> String {
+        name.to_owned()
+    }
+
+    #[test]
+    fn each_way_to_present_a_credential() {
+        let (bearer, _) = resolve(&Credential::Bearer {
+            key: key("api_key"),
+        });
+        assert_eq!(
+            headers(&bearer, true),
+            [("authorization".into(), "Bearer k3y/+ &".into())]
+        );
+        assert!(headers(&bearer, false).is_empty());
+        let (basic, _) = resolve(&Credential::Basic { key: key("user") });
+        assert_eq!(
+            headers(&basic, true),
+            [("authorization".into(), "Basic bWU6cHc=".into())]
+        );
+        let header = Credential::Header {
+            key: key("api_key"),
+            name: HeaderName::from_static("x-key"),
+            prefix: "Token ".into(),
+        };
+        assert_eq!(
+            headers(&resolve(&header).0, true),
+            [("x-key".into(), "Token k3y/+ &".into())]
+        );
+        let (query, _) = resolve(&Credential::Query {
+            key: key("api_key"),
+            name: "a key".into(),
+        });
+        assert_eq!(
+            query.query(true).unwrap().expose(),
+            b"a%20key=k3y%2F%2B%20%26"
+        );
+        assert!(query.query(false).is_none() && headers(&query, true).is_empty());
+    }
+
+    #[test]
+    fn what_is_missing_or_unsendable_is_named() {
+        for name in ["absent", "empty"] {
+            let (attachment, gaps) = resolve(&Credential::Bearer { key: key(name) });
+            assert_eq!(gaps.missing, [name]);
+            assert!(headers(&attachment, true).is_empty());
+        }
+        let (_, gaps) = resolve(&Credential::Bearer { key: key("broken") });
+        assert_eq!(gaps.unsendable, ["broken"]);
+    }
+
+    #[test]
+    fn values_do_not_print() {
+        let (bearer, _) = resolve(&Credential::Bearer {
+            key: key("api_key"),
+        });
+        assert!(!format!("{:?}", bearer.auth).contains("k3y"));
+    }
+
+    #[test]
+    fn extra_headers_expand_or_stay_away() {
+        let extra = [
+            (
+                HeaderName::from_static("x-a"),
+                Template::parse("v1 ${api_key}!"),
+            ),
+            (HeaderName::from_static("x-b"), Template::parse("${absent}")),
+            (HeaderName::from_static("x-c"), Template::parse("plain")),
+        ];
+        let (attachment, gaps) = Attachment::resolve(&Credential::None, &extra, &keyring());
+        let expected = [
+            ("x-a".into(), "v1 k3y/+ &!".into()),
+            ("x-c".into(), "plain".into()),
+        ];
+        assert_eq!(headers(&attachment, false), expected);
+        assert_eq!(gaps.missing, ["absent"]);
+    }
+}

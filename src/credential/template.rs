@@ -1,0 +1,82 @@
+use zeroize::Zeroizing;
+
+use crate::keyring::Keyring;
+
+/// Text with `${key}` in it. What a key expands to is not looked at again.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Template(Vec<Part>);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Part {
+    Text(String),
+    Key(String),
+}
+
+impl Template {
+    /// A `${` without its `}` is text.
+    pub fn parse(mut text: &str) -> Self {
+        let mut parts = Vec::new();
+        while let Some((before, rest)) = text.split_once("${") {
+            let Some((key, after)) = rest.split_once('}') else {
+                break;
+            };
+            parts.push(Part::Text(before.to_owned()));
+            parts.push(Part::Key(key.to_owned()));
+            text = after;
+        }
+        parts.push(Part::Text(text.to_owned()));
+        parts.retain(|part| *part != Part::Text(String::new()));
+        Template(parts)
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Key(key) => Some(key.as_str()),
+            Part::Text(_) => None,
+        })
+    }
+
+    /// The text with its keys filled in, or the names of those that are missing.
+    pub fn expand(&self, keyring: &Keyring) -> Result<Zeroizing<Vec<u8>>, Vec<String>> {
+        let missing: Vec<String> = self
+            .keys()
+            .filter(|key| keyring.get_ignoring_case(key).is_none())
+            .map(str::to_owned)
+            .collect();
+        if !missing.is_empty() {
+            return Err(missing);
+        }
+        let pieces = || {
+            self.0.iter().filter_map(|part| match part {
+                Part::Text(text) => Some(text.as_bytes()),
+                Part::Key(key) => keyring.get_ignoring_case(key).map(|secret| secret.expose()),
+            })
+        };
+        // Sized first: a growing buffer would leave copies behind.
+        let mut out = Zeroizing::new(Vec::with_capacity(pieces().map(<[u8]>::len).sum()));
+        pieces().for_each(|piece| out.extend_from_slice(piece));
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parsing() {
+        let keys = |text: &str| {
+            Template::parse(text)
+                .keys()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(keys("a ${b} c ${d}"), ["b", "d"]);
+        assert!(keys("no keys").is_empty());
+        assert!(keys("${open").is_empty());
+        assert_eq!(
+            Template::parse("${open"),
+            Template(vec![Part::Text("${open".into())])
+        );
+    }
+}

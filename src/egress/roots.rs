@@ -1,0 +1,54 @@
+//! Whom to trust: the system's roots, embedded ones where it has none, and the operator's own CA besides.
+
+use std::path::Path;
+
+use pem::Pem;
+
+use crate::error::Problem;
+
+/// All of them as PEM: the form in which Pingora's connector takes them.
+pub fn bundle(ca_file: Option<&Path>) -> Result<String, Problem> {
+    let system = rustls_native_certs::load_native_certs().certs;
+    let mut roots: Vec<Pem> = system
+        .iter()
+        .map(|certificate| Pem::new("CERTIFICATE", certificate.to_vec()))
+        .collect();
+    if roots.is_empty() {
+        let embedded = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter();
+        roots.extend(embedded.map(|certificate| Pem::new("CERTIFICATE", certificate.to_vec())));
+    }
+    if let Some(path) = ca_file {
+        let problem = |message: String| Problem::new(message).file(path).key("egress.ca_file");
+        let text = std::fs::read(path).map_err(|e| problem(format!("can't be read: {e}")))?;
+        let own = pem::parse_many(text).map_err(|_| problem("not a PEM file".to_owned()))?;
+        let own: Vec<Pem> = own
+            .into_iter()
+            .filter(|block| block.tag() == "CERTIFICATE")
+            .collect();
+        if own.is_empty() {
+            return Err(problem("has no certificate".to_owned()));
+        }
+        roots.extend(own);
+    }
+    Ok(pem::encode_many(&roots))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_always_roots_and_a_bad_ca_file_is_named() {
+        assert!(bundle(None).unwrap().matches("BEGIN CERTIFICATE").count() > 50);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ca.pem");
+        for text in [
+            "",
+            "not pem",
+            "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert!(bundle(Some(&path)).is_err(), "{text}");
+        }
+    }
+}

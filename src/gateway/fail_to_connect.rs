@@ -1,0 +1,14 @@
+use pingora_error::Error;
+
+use super::Ctx;
+
+/// Nothing was sent yet, so the next address may be tried, whatever the method.
+pub(super) fn run(mut e: Box<Error>, ctx: &mut Ctx) -> Box<Error> {
+    ctx.attempt += 1;
+    let more = ctx
+        .addresses
+        .as_ref()
+        .is_some_and(|addresses| ctx.attempt < addresses.len());
+    e.set_retry(more);
+    e
+}

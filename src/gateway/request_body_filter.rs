@@ -1,0 +1,15 @@
+use bytes::Bytes;
+use pingora_error::Result;
+
+use super::{Ctx, refuse};
+use crate::error::Refusal;
+
+/// A body of unknown length can't be refused before contact; it is cut off at the cap.
+pub(super) fn run(body: Option<&Bytes>, ctx: &mut Ctx) -> Result<()> {
+    ctx.request_bytes += body.map_or(0, |body| body.len() as u64);
+    let cap = ctx.forward().and_then(|(route, _)| route.caps.request);
+    if cap.is_some_and(|cap| ctx.request_bytes > cap) {
+        return refuse(ctx, Refusal::TooLarge);
+    }
+    Ok(())
+}

@@ -1,0 +1,115 @@
+use std::io;
+use std::time::Duration;
+
+use pingora_core::protocols::Stream;
+use pingora_http::ResponseHeader;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::watch;
+
+use super::frames::Frames;
+
+const BUFFER: usize = 32 << 10;
+/// Close with 1001, going away; to the upstream masked, as a client must (a mask of zeros is one).
+const GOING_AWAY: [u8; 4] = [0x88, 0x02, 0x03, 0xe9];
+const GOING_AWAY_MASKED: [u8; 8] = [0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe9];
+/// How long the other side has to answer our Close, and a frame that is under way to end.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Send the 101, then bytes both ways until either side ends or we are closing. Returns what passed, in and out.
+pub(super) async fn run(
+    caller: Stream,
+    upstream: Stream,
+    answer: &ResponseHeader,
+    from_caller: Vec<u8>,
+    from_upstream: Vec<u8>,
+    closing: watch::Receiver<bool>,
+) -> (u64, u64) {
+    let (mut caller_read, mut caller_write) = tokio::io::split(caller);
+    let (mut upstream_read, mut upstream_write) = tokio::io::split(upstream);
+    let mut head = b"HTTP/1.1 101 Switching Protocols\r\n".to_vec();
+    answer.header_to_h1_wire(&mut head);
+    head.extend_from_slice(b"\r\n");
+    if write(&mut caller_write, &head).await.is_err() {
+        return (0, 0);
+    }
+    let (mut sent, mut received) = (0, 0);
+    let up = copy(
+        &mut caller_read,
+        &mut upstream_write,
+        from_caller,
+        &GOING_AWAY_MASKED,
+        closing.clone(),
+        &mut sent,
+    );
+    let down = copy(
+        &mut upstream_read,
+        &mut caller_write,
+        from_upstream,
+        &GOING_AWAY,
+        closing,
+        &mut received,
+    );
+    // A side that is gone ends both: nobody is left to talk to.
+    tokio::select! {
+        _ = up => {}
+        _ = down => {}
+    }
+    let goodbye = async {
+        let _ = caller_write.shutdown().await;
+        let _ = upstream_write.shutdown().await;
+    };
+    let _ = tokio::time::timeout(FAREWELL, goodbye).await;
+    (sent, received)
+}
+
+async fn copy(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+    early: Vec<u8>,
+    close: &[u8],
+    mut closing: watch::Receiver<bool>,
+    passed: &mut u64,
+) -> io::Result<()> {
+    let mut frames = Frames::default();
+    let mut buffer = early;
+    let mut said_goodbye = false;
+    let mut end = None;
+    loop {
+        if !buffer.is_empty() {
+            frames.follow(&buffer);
+            *passed += buffer.len() as u64;
+            write(to, &buffer).await?;
+            buffer.clear();
+        }
+        if *closing.borrow_and_update() && !said_goodbye && frames.at_boundary() {
+            said_goodbye = true;
+            write(to, close).await?;
+        }
+        buffer.reserve(BUFFER);
+        let until = end;
+        tokio::select! {
+            read = from.read_buf(&mut buffer) => {
+                // After our Close, the only thing to wait for is theirs.
+                if read? == 0 {
+                    return Ok(());
+                }
+                if said_goodbye {
+                    buffer.clear();
+                }
+            }
+            changed = closing.changed(), if end.is_none() => {
+                if changed.is_ok() {
+                    end = Some(tokio::time::Instant::now() + FAREWELL);
+                }
+            }
+            () = tokio::time::sleep_until(until.unwrap_or_else(tokio::time::Instant::now)), if until.is_some() => {
+                return Ok(());
+            }
+        }
+    }
+}
+
+async fn write(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+    to.write_all(bytes).await?;
+    to.flush().await
+}
