@@ -42,6 +42,8 @@ pub enum Refusal {
     TooLarge,
     /// The upstream failed us; the kind is one of [`UpstreamFault`]'s.
     Upstream(UpstreamFault),
+    /// `/help` without an `_llm` manifest.
+    HelpNotConfigured,
     /// A route of the contract that this build doesn't serve yet.
     NotImplemented,
     /// A defect of ours. The reason is in the log.
@@ -60,10 +62,12 @@ pub enum UpstreamFault {
     Protocol,
     /// The answer to a WebSocket handshake was none.
     Handshake,
+    /// More body than `max_response_bytes`.
+    TooLarge,
 }
 
 impl UpstreamFault {
-    pub const ALL: [UpstreamFault; 8] = [
+    pub const ALL: [UpstreamFault; 9] = [
         UpstreamFault::Unresolved,
         UpstreamFault::Connect,
         UpstreamFault::ConnectTimeout,
@@ -72,6 +76,7 @@ impl UpstreamFault {
         UpstreamFault::Closed,
         UpstreamFault::Protocol,
         UpstreamFault::Handshake,
+        UpstreamFault::TooLarge,
     ];
 
     /// The `kind` label of `ati_upstream_errors_total`.
@@ -85,6 +90,7 @@ impl UpstreamFault {
             UpstreamFault::Closed => "closed",
             UpstreamFault::Protocol => "protocol",
             UpstreamFault::Handshake => "handshake",
+            UpstreamFault::TooLarge => "too_large",
         }
     }
 
@@ -98,6 +104,7 @@ impl UpstreamFault {
             UpstreamFault::Closed => "it closed the connection",
             UpstreamFault::Protocol => "it did not answer in HTTP",
             UpstreamFault::Handshake => "it did not accept the WebSocket handshake",
+            UpstreamFault::TooLarge => "its answer exceeds max_response_bytes",
         }
     }
 
@@ -113,6 +120,8 @@ pub enum Body {
     Text(Cow<'static, str>),
     /// `{"error": <text>}`
     Json(Cow<'static, str>),
+    /// `{"content": "", "error": <text>}`, the envelope of `/help`.
+    Help(Cow<'static, str>),
 }
 
 impl Refusal {
@@ -129,6 +138,7 @@ impl Refusal {
             Refusal::KeyStoreUnavailable
             | Refusal::AdminDisabled
             | Refusal::AdminStoreMissing
+            | Refusal::HelpNotConfigured
             | Refusal::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::NotFound { .. } | Refusal::JwksNotConfigured => StatusCode::NOT_FOUND,
             Refusal::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
@@ -172,6 +182,10 @@ impl Refusal {
                 Body::Text("not found: passthrough disabled".into())
             }
             Refusal::JwksNotConfigured => Body::Json("JWKS not configured".into()),
+            Refusal::HelpNotConfigured => Body::Help(
+                "No _llm.toml manifest found. Proxy help requires a configured LLM provider."
+                    .into(),
+            ),
             Refusal::NotImplemented => Body::Json("not implemented".into()),
             Refusal::Internal => Body::Json("internal error".into()),
         }
@@ -204,6 +218,7 @@ impl Refusal {
             Refusal::NotFound { .. } => "not_found",
             Refusal::MethodNotAllowed { .. } => "method_not_allowed",
             Refusal::JwksNotConfigured => "jwks_not_configured",
+            Refusal::HelpNotConfigured => "help_not_configured",
             Refusal::NotImplemented => "not_implemented",
             Refusal::Internal => "internal",
         }

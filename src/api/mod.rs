@@ -39,6 +39,7 @@ pub fn answer(builtin: Builtin, _pass: &Admitted, snapshot: &Snapshot) -> Result
         | Builtin::AdminKeysIssue
         | Builtin::AdminKeysBulkRevoke
         | Builtin::AdminKey => Err(Refusal::AdminStoreMissing),
+        Builtin::Help if !snapshot.catalog.has("_llm") => Err(Refusal::HelpNotConfigured),
         Builtin::Call
         | Builtin::Mcp
         | Builtin::Help

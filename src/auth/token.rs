@@ -201,7 +201,7 @@ impl Verifier {
             self.hits.inc();
             if identity
                 .expires
-                .is_some_and(|exp| now > exp + LEEWAY_SECONDS)
+                .is_some_and(|exp| now > exp.saturating_add(LEEWAY_SECONDS))
             {
                 return Err(TokenFault::Expired);
             }

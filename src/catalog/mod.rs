@@ -37,6 +37,10 @@ impl Catalog {
         &self.providers
     }
 
+    pub fn has(&self, name: &str) -> bool {
+        self.providers.iter().any(|provider| provider.name == name)
+    }
+
     /// Providers whose handler this build doesn't have.
     pub fn warnings(&self) -> Vec<Problem> {
         self.providers

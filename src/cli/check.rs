@@ -44,13 +44,25 @@ pub fn run(args: Args, format: Format) -> Result<u8, Failure> {
 
 /// What the server would load, without taking the one-shot key away from it.
 fn load(flags: &Flags) -> (Vec<Problem>, Vec<Problem>, serde_json::Value) {
-    let mut settings = match config::resolve(flags, &Environment::read()) {
-        Ok(settings) => settings,
-        Err(problems) => return (problems, Vec::new(), serde_json::Value::Null),
+    let env = Environment::read();
+    let (mut problems, settings) = match config::resolve(flags, &env) {
+        Ok(settings) => (Vec::new(), Some(settings)),
+        // The settings are wrong; what else is wrong is found with the defaults.
+        Err(problems) => {
+            let bare = Flags {
+                ati_dir: flags.ati_dir.clone(),
+                env_keys: flags.env_keys,
+                ..Flags::default()
+            };
+            (problems, config::resolve(&bare, &env).ok())
+        }
+    };
+    let Some(mut settings) = settings else {
+        return (problems, Vec::new(), serde_json::Value::Null);
     };
     settings.keyring.places.consume = false;
     match Snapshot::build(settings, None) {
-        Ok(built) => {
+        Ok(built) if problems.is_empty() => {
             let snapshot = &built.snapshot;
             let summary = json!({
                 "ati_dir": snapshot.settings.ati_dir,
@@ -58,11 +70,16 @@ fn load(flags: &Flags) -> (Vec<Problem>, Vec<Problem>, serde_json::Value) {
                 "keys": snapshot.keyring.len(),
                 "auth": snapshot.auth(),
                 "providers": snapshot.catalog.providers().len(),
+                "routes": snapshot.routes.len(),
                 "signature_mode": snapshot.settings.signature.mode.as_str(),
             });
-            (Vec::new(), built.warnings, summary)
+            (problems, built.warnings, summary)
         }
-        Err(problems) => (problems, Vec::new(), serde_json::Value::Null),
+        Ok(built) => (problems, built.warnings, serde_json::Value::Null),
+        Err(unbuilt) => {
+            problems.extend(unbuilt.problems);
+            (problems, unbuilt.warnings, serde_json::Value::Null)
+        }
     }
 }
 

@@ -1,3 +1,4 @@
+use std::io::ErrorKind;
 use std::path::Path;
 
 use tracing::{info, warn};
@@ -44,11 +45,15 @@ fn skeleton(dir: &Path, config: &str) -> std::io::Result<()> {
     for folder in ["manifests", "specs", "skills"] {
         files::create_private_dir(&dir.join(folder))?;
     }
+    // What can't be read is not ours to replace: it may hold the signing key.
     let path = dir.join("config.toml");
-    match std::fs::read_to_string(&path) {
-        Ok(text) if text != STUB => Ok(()),
-        _ => files::write_atomic(&path, config.as_bytes(), 0o600),
+    match std::fs::read(&path) {
+        Ok(text) if text == STUB.as_bytes() && config != STUB => {}
+        Ok(_) => return Ok(()),
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
     }
+    files::write_atomic(&path, config.as_bytes(), 0o600)
 }
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
@@ -93,9 +98,12 @@ impl From<KeyError> for Stop {
 /// A signing key in use is never replaced silently: every token in the field would stop working.
 fn init_proxy(dir: &Path, args: &Args) -> Result<(), Stop> {
     let config = dir.join("config.toml");
-    let existing = std::fs::read_to_string(&config).unwrap_or_default();
+    let existing = std::fs::read_to_string(&config)?;
     let private = dir.join("jwt-private.pem");
     let public = dir.join("jwt-public.pem");
+    let untouched = existing
+        .lines()
+        .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
     if !args.force {
         let has_key = existing.parse::<toml::Table>().is_ok_and(|table| {
             table
@@ -106,23 +114,23 @@ fn init_proxy(dir: &Path, args: &Args) -> Result<(), Stop> {
             warn!(file = %config.display(), "kept the signing key that is there; --force makes a new one");
             return Ok(());
         }
-        let untouched = existing
-            .lines()
-            .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
-        if !untouched || (args.es256 && private.exists()) {
-            let path = if untouched { &private } else { &config };
+        let in_the_way = (!untouched).then_some(&config).or_else(|| {
+            let keys = [&private, &public].into_iter();
+            keys.filter(|_| args.es256).find(|path| path.exists())
+        });
+        if let Some(path) = in_the_way {
             return Err(Stop::Failure(
                 Failure::invalid(format!("{} exists and would be replaced", path.display()))
                     .hint("--force replaces it and keeps the old one as *.bak"),
             ));
         }
     }
-    for path in [&config, &private, &public] {
-        if path.exists() {
-            let mut backup = path.clone().into_os_string();
-            backup.push(".bak");
-            std::fs::rename(path, backup)?;
-        }
+    if !untouched {
+        set_aside(&config)?;
+    }
+    if args.es256 {
+        set_aside(&private)?;
+        set_aside(&public)?;
     }
     let text = if args.es256 {
         let key = PrivateKey::generate()?;
@@ -139,6 +147,24 @@ fn init_proxy(dir: &Path, args: &Args) -> Result<(), Stop> {
         )))
     };
     files::write_atomic(&config, text.as_bytes(), 0o600)?;
+    Ok(())
+}
+
+/// Rename to the first of `.bak`, `.bak.1`, `.bak.2`… that is free: a key that was in use is never lost.
+fn set_aside(path: &Path) -> std::io::Result<()> {
+    if !path.exists() {
+        return Ok(());
+    }
+    for n in 0.. {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".bak");
+        if n > 0 {
+            name.push(format!(".{n}"));
+        }
+        if !Path::new(&name).exists() {
+            return std::fs::rename(path, name);
+        }
+    }
     Ok(())
 }
 

@@ -1,7 +1,6 @@
 use crate::config::{Environment, Flags};
 use crate::error::Failure;
 use crate::server::Server;
-use crate::telemetry;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -22,6 +21,5 @@ fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);
         tracing::error!(place, "panic");
-        telemetry::flush();
     }));
 }

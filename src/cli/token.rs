@@ -191,8 +191,14 @@ fn signer(args: &KeyArgs) -> Result<Signer, Failure> {
             .map(Signer::Hs256)
             .map_err(|e| Failure::invalid(format!("--secret: {e}")));
     }
-    if let Some(key) = config::private_key(&config::ati_dir()).map_err(from_problem)? {
+    if let Some(key) = config::private_key_of_environment().map_err(from_problem)? {
         return Ok(Signer::Es256(key));
+    }
+    if std::env::var_os("ATI_JWT_SECRET").is_none() {
+        let key = config::private_key_of_config(&config::ati_dir()).map_err(from_problem)?;
+        if let Some(key) = key {
+            return Ok(Signer::Es256(key));
+        }
     }
     match configured_key(&Environment::read())? {
         Some(VerificationKey::Hs256(secret)) => Ok(Signer::Hs256(secret)),

@@ -1,5 +1,6 @@
 //! The environment variables that configure a process, read once.
 
+use std::env::VarError;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -96,6 +97,9 @@ pub struct Environment {
     pub issuer: Option<String>,
     pub audience: Option<String>,
     pub audiences: Option<String>,
+    /// Whether there is a key to sign with; the proxy only wonders why there is none to verify with.
+    pub private_key: bool,
+    pub problems: Vec<Problem>,
     pub warnings: Vec<Problem>,
 }
 
@@ -111,6 +115,8 @@ impl Default for Environment {
             issuer: None,
             audience: None,
             audiences: None,
+            private_key: false,
+            problems: Vec::new(),
             warnings: Vec::new(),
         }
     }
@@ -118,28 +124,42 @@ impl Default for Environment {
 
 impl Environment {
     pub fn read() -> Self {
+        let mut problems = Vec::new();
+        let mut text = |name: &str| match std::env::var(name) {
+            Ok(value) => Some(value),
+            Err(VarError::NotPresent) => None,
+            // Ignoring it could mean to ignore who may call.
+            Err(VarError::NotUnicode(_)) => {
+                problems.push(Problem::new("not valid text").key(name));
+                None
+            }
+        };
+        let mut filled = |name: &str| text(name).filter(|value| !value.trim().is_empty());
         let mut env = Environment {
             ati_dir: ati_dir(),
             database_url: filled("ATI_DB_URL").is_some(),
             admin_token: filled("ATI_ADMIN_TOKEN")
                 .and_then(|token| Secret::new(token.as_bytes()).ok()),
-            // Set but empty is kept: it must refuse to start, not turn authentication off.
-            public_key: std::env::var_os("ATI_JWT_PUBLIC_KEY"),
-            secret: std::env::var("ATI_JWT_SECRET").ok().map(Zeroizing::new),
             issuer: filled("ATI_JWT_ISSUER"),
             audience: filled("ATI_JWT_AUDIENCE"),
             audiences: filled("ATI_JWT_ACCEPTED_AUDIENCES"),
+            private_key: filled("ATI_JWT_PRIVATE_KEY").is_some(),
             ..Environment::default()
         };
         if let Some(path) = filled("ATI_KEY_FILE") {
             env.key_file = path.into();
         }
-        if filled("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
+        let otlp = ["", "_TRACES", "_METRICS"]
+            .map(|signal| format!("OTEL_EXPORTER_OTLP{signal}_ENDPOINT"));
+        if let Some(name) = otlp.iter().find(|name| filled(name).is_some()) {
             env.warnings.push(
-                Problem::new("OTLP export is not part of this build; nothing is sent")
-                    .key("OTEL_EXPORTER_OTLP_ENDPOINT"),
+                Problem::new("OTLP export is not part of this build; nothing is sent").key(name),
             );
         }
+        // Set but empty is kept: it must refuse to start, not turn authentication off.
+        env.public_key = std::env::var_os("ATI_JWT_PUBLIC_KEY");
+        env.secret = text("ATI_JWT_SECRET").map(Zeroizing::new);
+        env.problems = problems;
         env
     }
 

@@ -135,10 +135,15 @@ fn read_legacy(ati_dir: &Path, problems: &mut Vec<Problem>) -> Option<Legacy> {
         return None;
     }
     let mut table = super::read_toml(&path, problems)?;
-    let Some(toml::Value::Table(mut jwt)) = table
+    let jwt = table
         .remove("proxy")
-        .and_then(|proxy| proxy.get("jwt").cloned())
-    else {
+        .and_then(|proxy| proxy.as_table()?.get("jwt").cloned())?;
+    let toml::Value::Table(mut jwt) = jwt else {
+        problems.push(
+            Problem::new("expected a table")
+                .file(&path)
+                .key("proxy.jwt"),
+        );
         return None;
     };
     let mut text = |key: &str| match jwt.remove(key) {
@@ -167,32 +172,40 @@ pub(super) fn legacy(ati_dir: &Path, problems: &mut Vec<Problem>) -> Option<KeyS
             material: Material::PublicKey(path),
         });
     }
+    let Some(secret) = legacy.secret else {
+        // A misspelt key must not mean that everybody may come in.
+        let message = "names no key to verify with: neither secret nor public_key";
+        problems.push(Problem::new(message).file(&legacy.path).key("proxy.jwt"));
+        return None;
+    };
     Some(KeySource::secret(
         "proxy.jwt.secret",
         Some(legacy.path),
-        legacy.secret?,
+        secret,
     ))
 }
 
-/// The key that tokens are signed with on this machine: a PEM file. `ATI_JWT_PRIVATE_KEY`, then config.toml.
-pub fn private_key(ati_dir: &Path) -> Result<Option<PrivateKey>, Problem> {
-    let path = match std::env::var_os("ATI_JWT_PRIVATE_KEY").filter(|path| !path.is_empty()) {
-        Some(path) => PathBuf::from(path),
-        None => {
-            let mut problems = Vec::new();
-            let legacy = read_legacy(ati_dir, &mut problems);
-            if let Some(problem) = problems.pop() {
-                return Err(problem);
-            }
-            match legacy.and_then(|legacy| legacy.private_key) {
-                Some(path) => path,
-                None => return Ok(None),
-            }
-        }
-    };
-    read(&path)
-        .and_then(|text| PrivateKey::from_pem(&text).map_err(|e| at(&path, &e)))
-        .map(Some)
+/// The private key that `ATI_JWT_PRIVATE_KEY` names.
+pub fn private_key_of_environment() -> Result<Option<PrivateKey>, Problem> {
+    let path = std::env::var_os("ATI_JWT_PRIVATE_KEY").filter(|path| !path.is_empty());
+    path.map(|path| read_private_key(Path::new(&path)))
+        .transpose()
+}
+
+/// The private key that config.toml names.
+pub fn private_key_of_config(ati_dir: &Path) -> Result<Option<PrivateKey>, Problem> {
+    let mut problems = Vec::new();
+    let legacy = read_legacy(ati_dir, &mut problems);
+    if let Some(problem) = problems.pop() {
+        return Err(problem);
+    }
+    let path = legacy.and_then(|legacy| legacy.private_key);
+    path.map(|path| read_private_key(&path)).transpose()
+}
+
+fn read_private_key(path: &Path) -> Result<PrivateKey, Problem> {
+    read(path)
+        .and_then(|text| PrivateKey::from_pem(&text).map_err(|e| at(path, &e)))
         .map_err(Problem::new)
 }
 
@@ -237,6 +250,14 @@ mod tests {
                 .to_string()
                 .contains("proxy.jwt.secret: expected a string")
         );
+        for text in [
+            "[proxy.jwt]\nsecert = '00'\n",
+            "[proxy.jwt]\nprivate_key = 'x'\n",
+            "[proxy]\njwt = 'x'\n",
+        ] {
+            let (_dir, source, problems) = legacy_from(text);
+            assert!(source.is_none() && !problems.is_empty(), "{text}");
+        }
         let (_dir, _, problems) = legacy_from("[proxy.jwt\n");
         assert_eq!(problems.len(), 1);
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub use environment::{Environment, VARIABLES, ati_dir};
 pub use flags::Flags;
-pub use jwt::{JwtSettings, KeySource, private_key};
+pub use jwt::{JwtSettings, KeySource, private_key_of_config, private_key_of_environment};
 pub use manifest::{ManifestFile, read_manifests};
 pub use section::{Section, nearest};
 
@@ -59,6 +59,8 @@ pub struct Limits {
     pub header: Duration,
     /// How long an idle connection is kept.
     pub keepalive: Duration,
+    /// A caller that takes or sends no byte for so long is gone.
+    pub stall: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +73,7 @@ pub struct LogSettings {
 
 /// Put the layers together. Every problem is reported, not only the first.
 pub fn resolve(flags: &Flags, env: &Environment) -> Result<Settings, Vec<Problem>> {
-    let mut problems = Vec::new();
+    let mut problems = env.problems.clone();
     let ati_dir = flags.ati_dir.clone().unwrap_or_else(|| env.ati_dir.clone());
     let file = read_conf(flags.conf.as_deref(), &mut problems);
     let legacy = jwt::legacy(&ati_dir, &mut problems);
@@ -131,11 +133,18 @@ pub fn resolve(flags: &Flags, env: &Environment) -> Result<Settings, Vec<Problem
     }));
 
     let expect = env.expectations(file.issuer, file.audiences);
+    let expect_issuer = expect.issuer.is_some();
     let jwt = env
         .jwt_key()
         .or(file.jwt_key)
         .or(legacy)
         .map(|key| JwtSettings { key, expect });
+
+    if jwt.is_none() && (expect_issuer || env.private_key || env.audiences.is_some()) {
+        warnings.push(Problem::new(
+            "JWT settings are there, but no key to verify with: every caller is let in (ATI_JWT_PUBLIC_KEY or ATI_JWT_SECRET)",
+        ));
+    }
 
     let settings = Settings {
         conf: flags.conf.clone(),
@@ -167,6 +176,7 @@ pub fn resolve(flags: &Flags, env: &Environment) -> Result<Settings, Vec<Problem
             requests_in_flight: file.requests_in_flight.unwrap_or(5_000),
             header: Duration::from_secs(file.header.unwrap_or(10)),
             keepalive: Duration::from_secs(file.keepalive.unwrap_or(60)),
+            stall: Duration::from_secs(file.stall.unwrap_or(60)),
         },
         log: LogSettings {
             access: file.access_log.unwrap_or(true),
@@ -204,6 +214,7 @@ struct File {
     requests_in_flight: Option<usize>,
     header: Option<u64>,
     keepalive: Option<u64>,
+    stall: Option<u64>,
     access_log: Option<bool>,
     signature_log: Option<bool>,
 }
@@ -262,6 +273,7 @@ fn read_conf(path: Option<&Path>, problems: &mut Vec<Problem>) -> File {
     file.requests_in_flight = positive(&mut s, "requests_in_flight");
     file.header = positive(&mut s, "header_seconds").map(|n| n as u64);
     file.keepalive = positive(&mut s, "keepalive_seconds").map(|n| n as u64);
+    file.stall = positive(&mut s, "stall_seconds").map(|n| n as u64);
     s.finish();
 
     let mut s = root.section("log");

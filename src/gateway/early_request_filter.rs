@@ -14,8 +14,11 @@ pub(super) fn run(session: &mut Session, ctx: &mut Ctx) -> Result<()> {
     if let Some(connection) = &ctx.connection {
         connection.serving();
     }
+    let limits = &ctx.snapshot.settings.limits;
     session.set_total_drain_timeout(Some(DRAIN));
-    if ctx.in_flight > ctx.snapshot.settings.limits.requests_in_flight {
+    session.set_read_timeout(Some(limits.stall));
+    session.set_write_timeout(Some(limits.stall));
+    if ctx.in_flight > limits.requests_in_flight {
         return refuse(ctx, Refusal::Overloaded);
     }
     Ok(())

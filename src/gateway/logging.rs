@@ -38,7 +38,7 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx) {
     record::emit("request", |record| {
         record
             .str("method", request.method.as_str())
-            .str("path", request.uri.path())
+            .str("path", record::clip(request.uri.path()))
             .num("status", status.into())
             .millis("ms", took)
             .str("route", route.name())

@@ -60,7 +60,7 @@ fn log_signature(session: &Session, ctx: &Ctx, verdict: Verdict) {
             .str("reason", &verdict.reason())
             .str("job_id", job_id.unwrap_or("none"))
             .str("method", request.method.as_str())
-            .str("path", request.uri.path())
+            .str("path", record::clip(request.uri.path()))
             .str("target", "ati::sig_verify");
     });
 }

@@ -30,10 +30,8 @@ pub(super) async fn refusal(session: &mut Session, ctx: &Ctx, refusal: &Refusal)
         Body::Empty => (None, Bytes::new()),
         Body::Text(Cow::Borrowed(text)) => (None, Bytes::from_static(text.as_bytes())),
         Body::Text(Cow::Owned(text)) => (None, Bytes::from(text)),
-        Body::Json(text) => {
-            let json = serde_json::json!({ "error": text }).to_string();
-            (Some("application/json"), Bytes::from(json))
-        }
+        Body::Json(text) => json(serde_json::json!({ "error": text })),
+        Body::Help(text) => json(serde_json::json!({ "content": "", "error": text })),
     };
     write(
         session,
@@ -44,6 +42,10 @@ pub(super) async fn refusal(session: &mut Session, ctx: &Ctx, refusal: &Refusal)
         body,
     )
     .await
+}
+
+fn json(value: serde_json::Value) -> (Option<&'static str>, Bytes) {
+    (Some("application/json"), Bytes::from(value.to_string()))
 }
 
 async fn write(

@@ -62,7 +62,7 @@ pub(super) async fn run(
         Ok(Err(fault)) => return refuse(ctx, Refusal::Upstream(fault)),
         Err(_) => return refuse(ctx, Refusal::Upstream(UpstreamFault::ConnectTimeout)),
     };
-    if answer.status != http::StatusCode::SWITCHING_PROTOCOLS {
+    if answer.status.as_u16() != 101 {
         return decline(session, ctx, answer).await;
     }
     respond::add_signature_status(&mut answer, ctx)?;

@@ -37,6 +37,11 @@ impl Places {
         self.dir.join(".keyring-key")
     }
 
+    /// Whether loading would use up a one-shot key.
+    pub fn would_spend(&self) -> bool {
+        self.consume && self.one_shot.exists() && self.sealed().exists()
+    }
+
     pub fn credentials(&self) -> PathBuf {
         self.dir.join("credentials")
     }
@@ -124,6 +129,7 @@ pub fn load_environment() -> Keyring {
     Keyring::new(entries, Source::Environment)
 }
 
+/// Try the keys in their order. One that can't be used is passed over, and told of where none opens the keyring.
 fn open(
     places: &Places,
     held: Option<&SessionKey>,
@@ -131,15 +137,22 @@ fn open(
     sealed: &[u8],
     warnings: &mut Vec<Problem>,
 ) -> Result<(Keyring, Option<SessionKey>), Problem> {
-    let fresh = one_shot(places)?;
-    let persistent = persistent(places, warnings)?;
-    let sealed_keys = [fresh.as_ref(), held].into_iter().flatten();
-    let candidates = sealed_keys
-        .map(|key| (key, Source::Sealed))
-        .chain(persistent.as_ref().map(|key| (key, Source::Persistent)));
-
     let mut failure = None;
-    for (key, source) in candidates {
+    let mut passed_over = Vec::new();
+    for candidate in [Candidate::OneShot, Candidate::Held, Candidate::Persistent] {
+        let key = match candidate {
+            Candidate::OneShot => one_shot(places),
+            Candidate::Held => Ok(held.cloned()),
+            Candidate::Persistent => persistent(places, warnings),
+        };
+        let key = match key {
+            Ok(Some(key)) => key,
+            Ok(None) => continue,
+            Err(problem) => {
+                passed_over.push(problem);
+                continue;
+            }
+        };
         match key.open(sealed) {
             Ok(plain) => {
                 let entries = entries::parse(plain.as_slice()).map_err(|e| {
@@ -149,23 +162,35 @@ fn open(
                         ..problem
                     }
                 })?;
-                let held = match source {
-                    Source::Sealed => Some(key.clone()),
-                    _ => held.cloned(),
+                warnings.extend(passed_over);
+                let persistent = candidate == Candidate::Persistent;
+                let (source, held) = if persistent {
+                    (Source::Persistent, held.cloned())
+                } else {
+                    (Source::Sealed, Some(key))
                 };
                 return Ok((Keyring::new(entries, source), held));
             }
             Err(error) => failure = Some(error.to_string()),
         }
     }
-    let message = failure.unwrap_or_else(|| {
-        format!(
+    let mut reasons: Vec<String> = failure.into_iter().collect();
+    reasons.extend(passed_over.iter().map(ToString::to_string));
+    if reasons.is_empty() {
+        reasons.push(format!(
             "there is no key to open it: neither {} nor {} exists",
             places.one_shot.display(),
             places.persistent_key().display()
-        )
-    });
-    Err(Problem::new(message).file(path))
+        ));
+    }
+    Err(Problem::new(reasons.join("; ")).file(path))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Candidate {
+    OneShot,
+    Held,
+    Persistent,
 }
 
 /// Open, unlink, read: once it has a name no more, nobody else can take it.
@@ -337,6 +362,25 @@ mod tests {
             format!("{}\n", key.to_base64().as_str()).as_bytes(),
         );
         assert_eq!(f.load().unwrap().keyring.source(), Source::Persistent);
+    }
+
+    #[test]
+    fn a_key_that_is_none_does_not_hide_one_that_fits() {
+        let f = fixture();
+        let key = SessionKey::generate().unwrap();
+        f.seal(&key);
+        f.write("one-shot", b"nonsense");
+        f.write(".keyring-key", key.to_base64().as_bytes());
+        let loaded = f.load().unwrap();
+        assert_eq!(loaded.keyring.source(), Source::Persistent);
+        assert!(
+            loaded.warnings[0]
+                .to_string()
+                .contains("one-shot: not a session key")
+        );
+        f.write("one-shot", key.to_base64().as_bytes());
+        f.write(".keyring-key", b"nonsense");
+        assert_eq!(f.load().unwrap().keyring.source(), Source::Sealed);
     }
 
     #[test]

@@ -46,11 +46,18 @@ pub fn edge(
     let listener = watch(listener)?;
     let gauge = METRICS.connections("edge");
     let turned_away = Arc::new(AtomicUsize::new(0));
+    let mut shutdown = shared.shutdown.clone();
     Ok(tokio::spawn(async move {
         loop {
-            let (stream, peer) = accept(&listener).await;
+            let (stream, peer) = tokio::select! {
+                biased;
+                accepted = accept(&listener) => accepted,
+                // Only once nobody waits in the backlog: closing the socket would reset them.
+                _ = shutdown.wait_for(|down| *down) => return,
+            };
             let limits = shared.current.load().settings.limits.clone();
-            if usize::try_from(gauge.get()).unwrap_or(0) >= limits.connections {
+            let most = limits.connections.min(shared.most_connections);
+            if usize::try_from(gauge.get()).unwrap_or(0) >= most {
                 turn_away(stream, &turned_away);
                 continue;
             }

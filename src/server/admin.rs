@@ -24,11 +24,13 @@ pub async fn serve(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
             Ok(Ok(true)) => {}
             _ => return,
         }
-        if answer(&mut session, shared).await.is_err() {
-            return;
-        }
-        match session.finish().await {
-            Ok(Some(reusable)) => stream = reusable.into_parts().0,
+        let answered = async {
+            answer(&mut session, shared).await?;
+            session.finish().await
+        };
+        // Whoever doesn't take the answer makes room for others.
+        match tokio::time::timeout(HEADER, answered).await {
+            Ok(Ok(Some(reusable))) => stream = reusable.into_parts().0,
             _ => return,
         }
     }

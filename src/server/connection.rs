@@ -57,6 +57,7 @@ async fn serve_http1(
 ) {
     let mut session = ServerSession::new_http1(stream);
     session.set_keepalive(Some(limits.keepalive.as_secs()));
+    session.set_pipelining_enabled(true);
     loop {
         connection.reading();
         session.set_connection_user_context(Some(Box::new(connection.clone())));

@@ -12,6 +12,7 @@ use crate::telemetry::metrics::METRICS;
 /// How often the end of the last request is looked for.
 const TICK: Duration = Duration::from_millis(10);
 
+const SETTLE: Duration = Duration::from_millis(200);
 /// How long a WebSocket's other end has to answer a Close.
 const GOODBYE: Duration = Duration::from_secs(2);
 
@@ -46,6 +47,13 @@ impl Signals {
 pub enum Event {
     Reload,
     Stop(&'static str),
+}
+
+/// Whoever connected just before the listener closed has a request on its way: a moment for it to be read.
+pub async fn settle() {
+    if METRICS.connections("edge").get() > 0 {
+        tokio::time::sleep(SETTLE).await;
+    }
 }
 
 /// Until the last connection has closed, at the latest until the deadline. A second signal ends it at once.

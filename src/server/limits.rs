@@ -1,20 +1,27 @@
 //! What the system lets this process do.
 #![allow(unsafe_code)]
 
-use tracing::debug;
+/// Descriptors for listeners, logs, files and runtimes.
+const RESERVE: usize = 64;
 
-/// Each connection needs a descriptor, often two; the soft limit is a leftover for programs that use select(2).
-pub fn raise_open_files() {
+/// Raise the limit on open files (the soft one is a leftover for programs that use select(2)), and say how many connections it
+/// allows: each may need a second one to an upstream.
+pub fn connections() -> usize {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: both calls read or write the one struct that they are given.
-    let raised = unsafe {
-        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit) == 0
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
+            return usize::MAX;
         }
-    };
-    debug!(open_files = limit.rlim_cur, raised, "open files");
+        let soft = limit.rlim_cur;
+        limit.rlim_cur = limit.rlim_max;
+        if libc::setrlimit(libc::RLIMIT_NOFILE, &limit) != 0 {
+            limit.rlim_cur = soft;
+        }
+    }
+    let files = usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX);
+    (files.saturating_sub(RESERVE) / 2).max(1)
 }

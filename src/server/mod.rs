@@ -40,12 +40,15 @@ pub struct Server {
     addresses: Addresses,
     reloader: Arc<Reloader>,
     current: Arc<ArcSwap<Snapshot>>,
+    most_connections: usize,
 }
 
 /// What the parts of a running server share.
 struct Shared {
     current: Arc<ArcSwap<Snapshot>>,
     load: Arc<Load>,
+    /// As many as there are descriptors for, whatever the settings say.
+    most_connections: usize,
     /// False from the start of a drain.
     ready: AtomicBool,
     shutdown: watch::Receiver<bool>,
@@ -56,14 +59,21 @@ impl Server {
     pub fn prepare(flags: Flags, env: Environment) -> Result<Self, Failure> {
         let failed = |problems: Vec<_>| Failure::from_problems("can't start", &problems);
         let settings = config::resolve(&flags, &env).map_err(failed)?;
-        let built = Snapshot::build(settings, None).map_err(failed)?;
+        // Before the keyring: a port that is taken must not cost the one-shot key.
+        // A process that takes over from a running one gets its sockets instead of binding anew: here.
+        let listeners = Listeners::bind(&settings)?;
+        let addresses = listeners.addresses()?;
+        let built = Snapshot::build(settings, None).map_err(|unbuilt| failed(unbuilt.problems))?;
         for warning in &built.warnings {
             warn!("{warning}");
         }
-        limits::raise_open_files();
-        // A process that takes over from a running one gets its sockets instead of binding anew: here.
-        let listeners = Listeners::bind(&built.snapshot.settings)?;
-        let addresses = listeners.addresses()?;
+        let most_connections = limits::connections();
+        let wanted = built.snapshot.settings.limits.connections;
+        if wanted > most_connections {
+            warn!(
+                "limits.connections is {wanted}, but open files allow {most_connections} (ulimit -n)"
+            );
+        }
         reload::observe(&built.snapshot, &built.warnings);
         let current = Arc::new(ArcSwap::from_pointee(built.snapshot));
         Ok(Server {
@@ -71,6 +81,7 @@ impl Server {
             addresses,
             reloader: Arc::new(Reloader::new(flags, env, built.held, current.clone())),
             current,
+            most_connections,
         })
     }
 
@@ -84,6 +95,7 @@ impl Server {
         let shared = Arc::new(Shared {
             current: self.current.clone(),
             load: Arc::default(),
+            most_connections: self.most_connections,
             ready: AtomicBool::new(true),
             shutdown,
         });
@@ -120,8 +132,10 @@ impl Server {
             }
 
             shared.ready.store(false, Ordering::Release);
-            edge.abort(); // closes the listening socket
+            // First, so that answers from now on say that they are the last on their connection.
             let _ = shutdown_sender.send(true);
+            let _ = edge.await;
+            drain::settle().await;
             workers.close_idle().await;
             drain::wait(&shared.load, settings.drain, &mut signals).await;
             telemetry::flush();

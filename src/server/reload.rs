@@ -8,8 +8,8 @@ use tracing::{error, info, warn};
 
 use crate::config::{self, Environment, Flags, Settings};
 use crate::error::Problem;
-use crate::keyring::SessionKey;
-use crate::snapshot::{Built, Snapshot};
+use crate::keyring::{SessionKey, Source};
+use crate::snapshot::{Built, Snapshot, Unbuilt};
 use crate::telemetry::metrics::METRICS;
 
 pub struct Reloader {
@@ -23,10 +23,11 @@ pub struct Reloader {
 impl Reloader {
     pub fn new(
         flags: Flags,
-        env: Environment,
+        mut env: Environment,
         held: Option<SessionKey>,
         current: Arc<ArcSwap<Snapshot>>,
     ) -> Self {
+        env.warnings.clear(); // said once, at start
         Reloader {
             flags,
             env,
@@ -35,10 +36,16 @@ impl Reloader {
         }
     }
 
-    /// Off the request path and off the control thread: files are read, keys are derived.
+    /// On a thread of its own: files are read, which may block, and nothing waits for it, not even the end.
     pub fn spawn(this: &Arc<Self>) {
         let this = this.clone();
-        tokio::task::spawn_blocking(move || this.reload());
+        let spawned = std::thread::Builder::new()
+            .name("reload".into())
+            .spawn(move || this.reload());
+        if let Err(e) = spawned {
+            METRICS.reloaded(false);
+            error!(problems = %e, "reload failed, everything stays as it was");
+        }
     }
 
     fn reload(&self) {
@@ -58,9 +65,14 @@ impl Reloader {
                 self.current.store(Arc::new(built.snapshot));
                 info!(keyring, keys, providers, "reload done");
             }
-            Err(problems) => {
+            Err(failure) => {
+                // Its file is gone: losing the key too would make every later reload fail.
+                if failure.held.is_some() {
+                    *held = failure.held;
+                }
                 METRICS.reloaded(false);
-                let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                let problems: Vec<String> =
+                    failure.problems.iter().map(ToString::to_string).collect();
                 error!(
                     problems = problems.join("; "),
                     "reload failed, everything stays as it was"
@@ -69,10 +81,41 @@ impl Reloader {
         }
     }
 
-    fn build(&self, held: Option<&SessionKey>) -> Result<Built, Vec<Problem>> {
-        let settings = config::resolve(&self.flags, &self.env)?;
-        Snapshot::build(settings, held)
+    fn build(&self, held: Option<&SessionKey>) -> Result<Built, Unbuilt> {
+        let settings = config::resolve(&self.flags, &self.env).map_err(Unbuilt::from)?;
+        let built = Snapshot::build(settings, held)?;
+        let problems = lost(&self.current.load(), &built.snapshot);
+        if problems.is_empty() {
+            Ok(built)
+        } else {
+            Err(Unbuilt {
+                problems,
+                warnings: Vec::new(),
+                held: built.held,
+            })
+        }
     }
+}
+
+/// A file that is missing for a moment must not open a door: what guards it goes only with a restart.
+fn lost(old: &Snapshot, new: &Snapshot) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if old.verifier.is_some() && new.verifier.is_none() {
+        problems.push(Problem::new(
+            "the JWT keys are gone, and every caller would be let in; a restart is needed for that",
+        ));
+    }
+    let sealed = |source| matches!(source, Source::Sealed | Source::Persistent);
+    let (was, is) = (old.keyring.source(), new.keyring.source());
+    let emptied = was != Source::Empty && is == Source::Empty;
+    if emptied || (sealed(was) && !sealed(is)) {
+        problems.push(Problem::new(format!(
+            "the keyring was {}, and now it is {}; a restart is needed for that",
+            was.as_str(),
+            is.as_str()
+        )));
+    }
+    problems
 }
 
 /// What a snapshot says about itself in the metrics.

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::auth::signature::{Mode, SigningKey};
 use crate::auth::token::{VerificationKey, Verifier};
 use crate::catalog::Catalog;
-use crate::config::{self, Settings};
+use crate::config::{self, ManifestFile, Settings};
 use crate::egress::Resolver;
 use crate::error::Problem;
 use crate::keyring::{self, Fallback, Keyring, SIGNING_SECRET, SessionKey};
@@ -32,9 +32,27 @@ pub struct Built {
     pub held: Option<SessionKey>,
 }
 
+/// Why there is no snapshot.
+#[derive(Debug, Default)]
+pub struct Unbuilt {
+    pub problems: Vec<Problem>,
+    pub warnings: Vec<Problem>,
+    /// A one-shot key that was taken on the way.
+    pub held: Option<SessionKey>,
+}
+
+impl From<Vec<Problem>> for Unbuilt {
+    fn from(problems: Vec<Problem>) -> Self {
+        Unbuilt {
+            problems,
+            ..Unbuilt::default()
+        }
+    }
+}
+
 impl Snapshot {
     /// Load everything that the settings name. Nothing is half done: any problem means no snapshot.
-    pub fn build(settings: Settings, held: Option<&SessionKey>) -> Result<Built, Vec<Problem>> {
+    pub fn build(settings: Settings, held: Option<&SessionKey>) -> Result<Built, Unbuilt> {
         let mut problems = Vec::new();
         let mut warnings = settings.warnings.clone();
 
@@ -47,16 +65,27 @@ impl Snapshot {
             }
             Some(Verifier::new(&key, &jwt.expect))
         });
-
-        let (keyring, held) = load_keyring(&settings, held, &mut problems, &mut warnings);
         let manifests = config::read_manifests(&settings.ati_dir, &mut problems);
         let catalog = Catalog::new(&manifests);
         warnings.extend(catalog.warnings());
-        let routes = Table::build(
+
+        // A one-shot key can be read once. Whatever else is wrong must be known before it is spent.
+        if settings.keyring.places.would_spend() {
+            let (empty, mut ignored) = (Keyring::empty(), Vec::new());
+            route_table(&manifests, &settings, &empty, &mut problems, &mut ignored);
+            if !problems.is_empty() {
+                return Err(Unbuilt {
+                    problems,
+                    warnings,
+                    held: None,
+                });
+            }
+        }
+        let (keyring, held) = load_keyring(&settings, held, &mut problems, &mut warnings);
+        let routes = route_table(
             &manifests,
-            settings.passthrough,
+            &settings,
             &keyring,
-            &settings.egress,
             &mut problems,
             &mut warnings,
         );
@@ -71,7 +100,11 @@ impl Snapshot {
             ));
         }
         if !problems.is_empty() {
-            return Err(problems);
+            return Err(Unbuilt {
+                problems,
+                warnings,
+                held,
+            });
         }
         Ok(Built {
             snapshot: Snapshot {
@@ -97,6 +130,23 @@ impl Snapshot {
             "disabled"
         }
     }
+}
+
+fn route_table(
+    manifests: &[ManifestFile],
+    settings: &Settings,
+    keyring: &Keyring,
+    problems: &mut Vec<Problem>,
+    warnings: &mut Vec<Problem>,
+) -> Table {
+    Table::build(
+        manifests,
+        settings.passthrough,
+        keyring,
+        &settings.egress,
+        problems,
+        warnings,
+    )
 }
 
 fn load_keyring(

@@ -48,6 +48,12 @@ impl Record<'_> {
     }
 }
 
+/// As much of a caller's text as a line needs.
+pub fn clip(text: &str) -> &str {
+    const LENGTH: usize = 2048;
+    &text[..text.floor_char_boundary(LENGTH)]
+}
+
 /// Write one record at info level. Callers ask [`tracing::enabled!`] first.
 pub fn emit(message: &'static str, fill: impl FnOnce(&mut Record<'_>)) {
     thread_local! {

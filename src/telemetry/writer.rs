@@ -6,11 +6,12 @@
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const CAPACITY: usize = 8 << 20;
 /// Lines that come within this time share one write.
 const GATHER: Duration = Duration::from_millis(5);
+const FLUSH: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub struct Writer {
@@ -62,15 +63,21 @@ impl Writer {
         }
     }
 
+    /// Wait until everything is written, but not for somebody who doesn't read.
     pub fn flush(&self) {
+        let deadline = Instant::now() + FLUSH;
         let mut state = self.shared.lock();
         while !state.pending.is_empty() || state.writing {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
             state.urgent = true;
             self.shared.work.notify_one();
-            state = self
+            (state, _) = self
                 .shared
                 .idle
-                .wait(state)
+                .wait_timeout(state, left)
                 .unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -169,6 +176,15 @@ mod tests {
             open.send(()).unwrap();
         }
         assert_eq!(lines.recv().unwrap()[0], b'x');
+    }
+
+    #[test]
+    fn flush_does_not_wait_for_somebody_who_does_not_read() {
+        let (_open, gate) = mpsc::channel();
+        let (out, _lines) = mpsc::channel();
+        let writer = Writer::spawn(Stuck { gate, out });
+        writer.push(b"one\n");
+        writer.flush();
     }
 
     #[test]

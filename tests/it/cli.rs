@@ -339,6 +339,16 @@ fn check_reports_everything_at_once() {
         .map(|problem| problem["key"].as_str().unwrap())
         .collect();
     assert_eq!(keys, ["server.prot", "signature.mode"]);
+    write(&dir.path().join("manifests/z.toml"), "[provider");
+    let both = stdout(&ati(
+        dir.path(),
+        &["check", "--conf", conf.to_str().unwrap()],
+    ));
+    assert!(
+        both.contains("server.prot") && both.contains("z.toml"),
+        "{both}"
+    );
+    std::fs::remove_file(dir.path().join("manifests/z.toml")).unwrap();
     assert_eq!(report["problems"][0]["file"], conf.to_str().unwrap());
 
     // Problems of different files, together.
@@ -360,6 +370,52 @@ fn check_reports_everything_at_once() {
         assert!(text.contains(part), "{part} in\n{text}");
     }
     assert!(dir.path().join("one-shot").exists());
+}
+
+#[test]
+fn keys_beside_the_config_are_left_alone() {
+    let dir = folder();
+    write(&dir.path().join("jwt-public.pem"), "mine");
+    assert!(ati(dir.path(), &["init", "--proxy"]).status.success());
+    assert_eq!(
+        std::fs::read_to_string(dir.path().join("jwt-public.pem")).unwrap(),
+        "mine"
+    );
+    let other = folder();
+    write(&other.path().join("jwt-public.pem"), "mine");
+    assert_eq!(
+        ati(other.path(), &["init", "--proxy", "--es256"])
+            .status
+            .code(),
+        Some(2)
+    );
+    assert_eq!(
+        std::fs::read_to_string(other.path().join("jwt-public.pem")).unwrap(),
+        "mine"
+    );
+}
+
+#[test]
+fn the_environment_signs_before_the_config() {
+    let dir = folder();
+    assert!(
+        ati(dir.path(), &["init", "--proxy", "--es256"])
+            .status
+            .success()
+    );
+    let with_secret = |args: &[&str]| {
+        command(dir.path())
+            .args(args)
+            .env("ATI_JWT_SECRET", "cd".repeat(32))
+            .output()
+            .unwrap()
+    };
+    let token = stdout(&with_secret(&[
+        "token", "issue", "--sub", "a", "--scope", "*",
+    ]))
+    .trim()
+    .to_owned();
+    assert!(with_secret(&["token", "validate", &token]).status.success());
 }
 
 #[test]

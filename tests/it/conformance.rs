@@ -116,6 +116,17 @@ fn routes_that_are_not_built_say_so_behind_admission() {
     }
     let unknown = proxy.client().get("/nothing");
     assert_eq!(unknown.status, 401);
+    let help = proxy
+        .client()
+        .send("POST", "/help", &[("authorization", &token)], b"{}");
+    assert_eq!(help.status, 503);
+    assert_eq!(help.json()["content"], "");
+    assert!(
+        help.json()["error"]
+            .as_str()
+            .unwrap()
+            .starts_with("No _llm.toml manifest found.")
+    );
 }
 
 #[test]

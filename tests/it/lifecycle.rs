@@ -150,6 +150,114 @@ fn a_header_that_never_ends_is_cut_off() {
 }
 
 #[test]
+fn a_caller_that_takes_nothing_is_cut_off() {
+    let proxy = Setup::new()
+        .conf("[limits]\nstall_seconds = 1\nrequests_in_flight = 1\n[log]\naccess = false\nsignatures = false\n")
+        .start();
+    let mut greedy = proxy.client();
+    let request = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1000);
+    // Asks for more and more, and reads nothing, until it is thrown out.
+    while greedy.try_write(&request).is_ok() {}
+    eventually("room for others", || {
+        (proxy.client().get("/health").status == 200).then_some(())
+    });
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let proxy = Setup::new().start();
+    let mut client = proxy.client();
+    client.write(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\nGET /nothing HTTP/1.1\r\nhost: x\r\n\r\nGET /health HTTP/1.1\r\nhost: x\r\n\r\n");
+    let statuses: Vec<u16> = (0..3).map(|_| client.read(false).status).collect();
+    assert_eq!(statuses, [200, 404, 200]);
+}
+
+#[test]
+fn it_ends_even_when_nobody_reads_its_log() {
+    let setup = Setup::new();
+    let mut child = setup
+        .command()
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let ready = setup.path().join("ready");
+    let addresses: serde_json::Value = eventually("the ready file", || {
+        serde_json::from_slice(&std::fs::read(&ready).ok()?).ok()
+    });
+    let mut client = Client::connect(addresses["edge"].as_str().unwrap().parse().unwrap());
+    for _ in 0..2000 {
+        client.get("/health");
+    }
+    std::process::Command::new("kill")
+        .arg(child.id().to_string())
+        .status()
+        .unwrap();
+    let status = eventually("the end", || child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn more_connections_than_descriptors_are_refused_not_left_hanging() {
+    let setup = Setup::new();
+    let inner = setup.command();
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", "ulimit -n 164 && exec \"$@\"", "sh"])
+        .arg(inner.get_program())
+        .args(inner.get_args());
+    shell.env_clear().envs(
+        inner
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    let proxy = setup.start_with(shell);
+    assert!(proxy.log.text().contains("open files allow 50"));
+    let mut idle: Vec<Client> = (0..50).map(|_| proxy.client()).collect();
+    for client in &mut idle {
+        assert_eq!(client.get("/health").status, 200);
+    }
+    assert_eq!(proxy.client().get("/health").status, 503);
+    assert_eq!(Client::connect(proxy.admin).get("/ready").status, 200);
+}
+
+#[test]
+fn a_drain_answers_whoever_got_through() {
+    let mut proxy = Setup::new()
+        .conf("[log]\naccess = false\nsignatures = false\n")
+        .start();
+    let edge = proxy.edge;
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let unanswered = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                // A new connection per request, until nobody listens any more.
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let Ok(stream) = std::net::TcpStream::connect(edge) else {
+                        return;
+                    };
+                    let mut client = Client::from(stream);
+                    if client.try_get("/health").is_none() {
+                        unanswered.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        eventually("some traffic", || {
+            (proxy.metric(r#"ati_requests_total{method="GET",route="/health",status="2xx"}"#)
+                > 200.0)
+                .then_some(())
+        });
+        proxy.signal("TERM");
+        assert_eq!(proxy.wait().code(), Some(0));
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    // Between the last look at the backlog and the close there is a moment that nobody can shut.
+    let unanswered = unanswered.into_inner();
+    assert!(unanswered <= 2, "{unanswered}");
+}
+
+#[test]
 fn settings_are_reloaded_whole_or_not_at_all() {
     let proxy = Setup::new().conf("[signature]\nmode = \"warn\"\n").start();
     let header = |proxy: &crate::support::ati::Proxy| {

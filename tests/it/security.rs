@@ -273,6 +273,118 @@ fn unusable_jwt_settings_never_mean_open() {
 }
 
 #[test]
+fn a_config_that_names_no_usable_key_does_not_start() {
+    for config in [
+        "[proxy.jwt]\nsecert = \"00\"\n",
+        "[proxy.jwt]\nprivate_key = \"x.pem\"\n",
+        "[proxy]\njwt = \"x\"\n",
+    ] {
+        let output = Setup::new().file("config.toml", config).output();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            !output.status.success() && text.contains("proxy.jwt"),
+            "{text}"
+        );
+    }
+    // What can't even be read as text is neither ignored nor replaced.
+    let setup = Setup::new().file("config.toml", b"# caf\xe9\n[proxy.jwt]\nsecret=\"00\"\n");
+    let output = setup.output();
+    assert!(!output.status.success());
+    assert!(
+        std::fs::read(setup.path().join("config.toml"))
+            .unwrap()
+            .starts_with(b"# caf\xe9")
+    );
+
+    let mut command = Setup::new().command();
+    let garbled = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"\xff\xfe");
+    let output = command.env("ATI_JWT_SECRET", garbled).output().unwrap();
+    assert!(!output.status.success());
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("ATI_JWT_SECRET: not valid text")
+    );
+}
+
+#[test]
+fn a_reload_never_turns_authentication_off() {
+    let config = format!(
+        "[proxy.jwt]\nalgorithm = \"HS256\"\nsecret = \"{}\"\n",
+        "ab".repeat(32)
+    );
+    let proxy = signed_setup("log").file("config.toml", &config).start();
+    assert_eq!(proxy.client().get("/tools").status, 401);
+    write(&proxy.path("config.toml"), "");
+    assert!(
+        proxy.reload()["problems"]
+            .as_str()
+            .unwrap()
+            .contains("the JWT keys are gone")
+    );
+    assert_eq!(proxy.client().get("/tools").status, 401);
+    write(&proxy.path("config.toml"), &config);
+    std::fs::remove_file(proxy.path("credentials")).unwrap();
+    assert!(
+        proxy.reload()["problems"]
+            .as_str()
+            .unwrap()
+            .contains("the keyring was credentials")
+    );
+}
+
+#[test]
+fn a_one_shot_key_is_not_spent_on_a_failure() {
+    let key = SessionKey::generate().unwrap();
+    let sealed = |secret: &str| {
+        key.seal(
+            json!({"sandbox_signing_shared_secret": secret})
+                .to_string()
+                .as_bytes(),
+        )
+        .unwrap()
+    };
+    let setup = || {
+        Setup::new()
+            .file("keyring.enc", sealed("planted-a"))
+            .file("one-shot", key.to_base64().as_bytes())
+    };
+    // Something else is wrong at start: the key is still there for the next try.
+    let broken = setup().file("manifests/a.toml", "[provider");
+    assert!(!broken.output().status.success());
+    assert!(broken.path().join("one-shot").exists());
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let unlucky = setup().arg("--admin").arg(&address);
+    assert!(!unlucky.output().status.success());
+    assert!(unlucky.path().join("one-shot").exists());
+
+    // At a reload: whatever became of the file, the next reload works.
+    let proxy = setup().start();
+    let fresh = SessionKey::generate().unwrap();
+    let rotated = fresh
+        .seal(
+            json!({"sandbox_signing_shared_secret": "planted-b"})
+                .to_string()
+                .as_bytes(),
+        )
+        .unwrap();
+    write(&proxy.path("keyring.enc"), &rotated);
+    write(&proxy.path("one-shot"), fresh.to_base64().as_bytes());
+    write(&proxy.path("manifests/a.toml"), "[provider");
+    assert!(
+        proxy.reload()["problems"]
+            .as_str()
+            .unwrap()
+            .contains("Failed to parse manifest")
+    );
+    std::fs::remove_file(proxy.path("manifests/a.toml")).unwrap();
+    assert_eq!(proxy.reload()["message"], "reload done");
+    assert!(!proxy.path("one-shot").exists());
+    assert_eq!(proxy.reload()["message"], "reload done");
+}
+
+#[test]
 fn the_config_of_an_existing_proxy_counts_below_the_environment() {
     let config = "[proxy]\nport = 1\n[proxy.jwt]\nalgorithm = \"HS256\"\nsecret = \"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\"\n";
     let from_config = shared("00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff");

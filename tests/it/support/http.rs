@@ -12,6 +12,17 @@ pub struct Client {
     address: SocketAddr,
 }
 
+impl From<TcpStream> for Client {
+    fn from(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let address = stream.peer_addr().unwrap();
+        Client {
+            reader: BufReader::new(stream),
+            address,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
@@ -33,6 +44,21 @@ impl Client {
 
     pub fn get(&mut self, path: &str) -> Response {
         self.send("GET", path, &[], b"")
+    }
+
+    /// None where the answer doesn't come, or is cut short.
+    pub fn try_get(&mut self, path: &str) -> Option<Response> {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.address);
+        self.try_write(request.as_bytes()).ok()?;
+        self.try_read(false)
+    }
+
+    /// Whatever has arrived; waits for at least a byte.
+    pub fn read_some(&mut self) -> Vec<u8> {
+        let bytes = self.reader.fill_buf().unwrap().to_vec();
+        assert!(!bytes.is_empty(), "the connection ended");
+        self.reader.consume(bytes.len());
+        bytes
     }
 
     pub fn send(

@@ -1,8 +1,11 @@
 //! Starts the real binary on ports of the system's choice, and talks to it over real sockets.
 
 pub mod ati;
+pub mod dns;
 pub mod http;
+pub mod tls;
 pub mod tokens;
+pub mod upstream;
 
 use std::time::{Duration, Instant};
 

@@ -1,0 +1,213 @@
+//! Upstreams that misbehave. docs/passthrough.md has this as a table.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::support::ati::{Proxy, Setup};
+use crate::support::upstream::Upstream;
+
+/// Reads one request's header.
+fn read_head(stream: &mut TcpStream) {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|n| n > 0) {
+        head.push(byte[0]);
+    }
+}
+
+/// Answers with these bytes, then hangs up.
+fn says(bytes: &'static [u8]) -> Upstream {
+    Upstream::raw(move |mut stream| {
+        read_head(&mut stream);
+        let _ = stream.write_all(bytes);
+    })
+}
+
+fn start(upstream: &Upstream, more: &str) -> Proxy {
+    let well = Upstream::echo();
+    let url = well.url();
+    std::mem::forget(well);
+    Setup::new()
+        .route(
+            "bad",
+            &upstream.url(),
+            &format!("path_prefix = '/bad'\n{more}"),
+        )
+        .route("good", &url, "path_prefix = '/good'")
+        .start()
+}
+
+/// The refusal, and that the next request on the caller's connection, or a new one, is served.
+fn refused(proxy: &Proxy, status: u16, words: &str) {
+    let mut client = proxy.client();
+    let response = client.get("/bad/x");
+    assert_eq!(response.status, status, "{}", response.text());
+    assert!(response.text().contains(words), "{}", response.text());
+    assert_eq!(proxy.client().get("/good/x").status, 200);
+}
+
+#[test]
+fn nobody_there() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let proxy = Setup::new()
+        .route(
+            "bad",
+            &format!("http://127.0.0.1:{port}"),
+            "path_prefix = '/bad'",
+        )
+        .start();
+    let response = proxy.client().get("/bad/x");
+    assert_eq!(
+        (response.status, response.text().as_str()),
+        (
+            502,
+            "bad gateway: upstream error: connection refused or unreachable"
+        )
+    );
+    assert!(!response.text().contains(&port.to_string()));
+    assert_eq!(
+        proxy.metric(r#"ati_upstream_errors_total{kind="connect",route="bad"}"#),
+        1.0
+    );
+}
+
+#[test]
+fn closes_without_an_answer() {
+    refused(&start(&says(b""), ""), 502, "it closed the connection");
+}
+
+#[test]
+fn resets() {
+    let upstream = Upstream::raw(|mut stream| {
+        read_head(&mut stream);
+        // Closing with unread bytes in the buffer sends a reset.
+    });
+    let proxy = start(&upstream, "");
+    let response = proxy.client().send("POST", "/bad/x", &[], &[b'x'; 100_000]);
+    assert_eq!(response.status, 502, "{}", response.text());
+}
+
+#[test]
+fn never_answers() {
+    let upstream = Upstream::raw(|mut stream| {
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    });
+    let proxy = start(&upstream, "read_timeout_seconds = 1");
+    refused(
+        &proxy,
+        504,
+        "gateway timeout: upstream error: timed out while waiting for data",
+    );
+    assert_eq!(
+        proxy.metric(r#"ati_upstream_errors_total{kind="timeout",route="bad"}"#),
+        1.0
+    );
+}
+
+#[test]
+fn stops_in_the_middle() {
+    let upstream = Upstream::raw(|mut stream| {
+        read_head(&mut stream);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf");
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    });
+    let proxy = start(&upstream, "read_timeout_seconds = 1");
+    assert!(proxy.client().try_get("/bad/x").is_none());
+    assert_eq!(proxy.client().get("/good/x").status, 200);
+}
+
+#[test]
+fn trickles_but_comes() {
+    let upstream = Upstream::raw(|mut stream| {
+        read_head(&mut stream);
+        for byte in b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello" {
+            let _ = stream.write_all(&[*byte]);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    });
+    // Slower than the timeout in all, never silent for that long.
+    let proxy = start(&upstream, "read_timeout_seconds = 1");
+    assert_eq!(proxy.client().get("/bad/x").text(), "hello");
+}
+
+#[test]
+fn promises_more_than_it_sends() {
+    let proxy = start(
+        &says(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf"),
+        "",
+    );
+    assert!(proxy.client().try_get("/bad/x").is_none());
+    assert_eq!(proxy.client().get("/good/x").status, 200);
+}
+
+#[test]
+fn sends_more_than_it_promised() {
+    let upstream = Upstream::fixed(
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged",
+    );
+    let proxy = start(&upstream, "");
+    for _ in 0..5 {
+        // The second answer is never given to anybody, on whichever connection they ask.
+        let mut client = proxy.client();
+        assert_eq!(client.get("/bad/x").text(), "ok");
+        assert_eq!(client.get("/good/x").status, 200);
+        assert_eq!(client.get("/bad/x").text(), "ok");
+    }
+}
+
+#[test]
+fn speaks_nonsense() {
+    refused(
+        &start(&says(b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), ""),
+        502,
+        "bad gateway: upstream error: ",
+    );
+    refused(
+        &start(&says(b"HTTP/1.1 abc\r\n\r\n"), ""),
+        502,
+        "bad gateway: upstream error: ",
+    );
+    refused(
+        &start(
+            &says(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello"),
+            "",
+        ),
+        502,
+        "bad gateway: upstream error: ",
+    );
+}
+
+#[test]
+fn has_too_many_headers() {
+    let upstream = Upstream::raw(|mut stream| {
+        read_head(&mut stream);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
+        for n in 0..20_000 {
+            if stream
+                .write_all(format!("x-{n}: {}\r\n", "y".repeat(50)).as_bytes())
+                .is_err()
+            {
+                return;
+            }
+        }
+        let _ = stream.write_all(b"content-length: 0\r\n\r\n");
+    });
+    refused(&start(&upstream, ""), 502, "bad gateway: upstream error: ");
+}
+
+#[test]
+fn answers_before_the_request_is_whole() {
+    let upstream =
+        says(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno");
+    let proxy = start(&upstream, "");
+    let mut client = proxy.client();
+    client.write(b"POST /bad/x HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\nstart");
+    assert_eq!(client.read(false).status, 403);
+    assert_eq!(proxy.client().get("/good/x").status, 200);
+}

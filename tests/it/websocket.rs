@@ -1,0 +1,329 @@
+//! WebSockets through the proxy, with a real client and a real server.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tungstenite::handshake::server::{Request, Response};
+use tungstenite::protocol::frame::coding::CloseCode;
+use tungstenite::protocol::{CloseFrame, WebSocketConfig};
+use tungstenite::{ClientRequestBuilder, Message, WebSocket};
+
+use crate::support::ati::{Proxy, Setup};
+use crate::support::upstream::Upstream;
+use crate::support::{PATIENCE, eventually};
+
+/// An echo server that notes each handshake. The message "bye" makes it close with 4001.
+struct Echo {
+    address: SocketAddr,
+    handshakes: Arc<Mutex<Vec<(String, Vec<(String, String)>)>>>,
+}
+
+impl Echo {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let handshakes: Arc<Mutex<Vec<_>>> = Arc::default();
+        let noted = handshakes.clone();
+        std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                let noted = noted.clone();
+                std::thread::spawn(move || serve(stream, &noted));
+            }
+        });
+        Echo {
+            address,
+            handshakes,
+        }
+    }
+
+    fn last_handshake(&self) -> (String, Vec<(String, String)>) {
+        self.handshakes.lock().unwrap().last().unwrap().clone()
+    }
+}
+
+#[allow(clippy::result_large_err)]
+fn serve(stream: TcpStream, noted: &Mutex<Vec<(String, Vec<(String, String)>)>>) {
+    let note = |request: &Request, mut response: Response| {
+        let headers = request.headers().iter();
+        let headers =
+            headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
+        noted
+            .lock()
+            .unwrap()
+            .push((request.uri().to_string(), headers.collect()));
+        if let Some(offered) = request.headers().get("sec-websocket-protocol") {
+            let chosen = offered
+                .to_str()
+                .unwrap()
+                .split(',')
+                .next_back()
+                .unwrap()
+                .trim()
+                .to_owned();
+            response
+                .headers_mut()
+                .insert("sec-websocket-protocol", chosen.parse().unwrap());
+        }
+        Ok(response)
+    };
+    let config = WebSocketConfig::default()
+        .max_message_size(None)
+        .max_frame_size(None);
+    let Ok(mut socket) = tungstenite::accept_hdr_with_config(stream, note, Some(config)) else {
+        return;
+    };
+    while let Ok(message) = socket.read() {
+        match message {
+            Message::Text(text) if text.as_str() == "bye" => {
+                let frame = CloseFrame {
+                    code: CloseCode::from(4001),
+                    reason: "enough".into(),
+                };
+                let _ = socket.close(Some(frame));
+            }
+            Message::Text(_) | Message::Binary(_) => {
+                if socket.send(message).is_err() {
+                    return;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn connect_with(
+    proxy: &Proxy,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Result<WebSocket<TcpStream>, Box<tungstenite::Error>> {
+    let mut request =
+        ClientRequestBuilder::new(format!("ws://{}{path}", proxy.edge).parse().unwrap());
+    for (name, value) in headers {
+        request = request.with_header(*name, *value);
+    }
+    let stream = TcpStream::connect(proxy.edge).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let config = WebSocketConfig::default()
+        .max_message_size(None)
+        .max_frame_size(None);
+    match tungstenite::client::client_with_config(request, stream, Some(config)) {
+        Ok((socket, _)) => Ok(socket),
+        Err(tungstenite::HandshakeError::Failure(e)) => Err(Box::new(e)),
+        Err(tungstenite::HandshakeError::Interrupted(_)) => panic!("timed out"),
+    }
+}
+
+fn connect(proxy: &Proxy, path: &str) -> WebSocket<TcpStream> {
+    connect_with(proxy, path, &[]).unwrap()
+}
+
+fn setup(echo: &Echo, more: &str) -> Setup {
+    let more = format!("path_prefix = '/ws'\nforward_websockets = true\n{more}");
+    Setup::new()
+        .credentials(&json!({"api_key": "planted-socket-key"}))
+        .route("ws", &format!("http://{}", echo.address), &more)
+}
+
+#[test]
+fn messages_of_every_size_go_both_ways() {
+    let echo = Echo::start();
+    let proxy = setup(&echo, "").start();
+    let mut socket = connect(&proxy, "/ws/room?x=1");
+    for size in [0, 1, 125, 126, 65_535, 65_536, 1 << 20, 5 << 20] {
+        socket.send(Message::Binary(vec![7; size].into())).unwrap();
+        assert_eq!(socket.read().unwrap().len(), size);
+    }
+    socket.send(Message::Text("hello é".into())).unwrap();
+    assert_eq!(socket.read().unwrap(), Message::Text("hello é".into()));
+    socket.send(Message::Ping("p".into())).unwrap();
+    assert_eq!(socket.read().unwrap(), Message::Pong("p".into()));
+    assert_eq!(echo.last_handshake().0, "/room?x=1");
+    assert_eq!(proxy.metric(r#"ati_in_flight{route="ws"}"#), 1.0);
+
+    socket.send(Message::Text("bye".into())).unwrap();
+    match socket.read().unwrap() {
+        Message::Close(Some(frame)) => {
+            assert_eq!(
+                (u16::from(frame.code), frame.reason.as_str()),
+                (4001, "enough")
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    drop(socket);
+    let line = proxy.log.wait_for("request");
+    assert_eq!(
+        (&line["status"], &line["path"]),
+        (&json!(101), &json!("/ws/room"))
+    );
+    assert!(line["bytes_in"].as_u64().unwrap() > 6 << 20);
+}
+
+#[test]
+fn the_callers_close_arrives_too() {
+    let echo = Echo::start();
+    let proxy = setup(&echo, "").start();
+    let mut socket = connect(&proxy, "/ws");
+    let frame = CloseFrame {
+        code: CloseCode::from(4002),
+        reason: "mine".into(),
+    };
+    socket.close(Some(frame)).unwrap();
+    match socket.read().unwrap() {
+        Message::Close(Some(frame)) => assert_eq!(u16::from(frame.code), 4002),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn handshakes_carry_our_credential_and_the_callers_subprotocol() {
+    let echo = Echo::start();
+    let auth =
+        "auth_type = 'bearer'\nauth_key_name = 'api_key'\nextra_headers = { X-Extra = 'ours' }";
+    let proxy = setup(&echo, auth).start();
+    let headers = [
+        ("authorization", "Bearer mine"),
+        ("sec-websocket-protocol", "one, two"),
+        ("x-sandbox-job-id", "7"),
+        ("sec-websocket-extensions", "permessage-deflate"),
+        ("x-extra", "mine"),
+        ("cookie", "a=b"),
+    ];
+    let request = headers.iter().fold(
+        ClientRequestBuilder::new(format!("ws://{}/ws/x", proxy.edge).parse().unwrap()),
+        |request, (name, value)| request.with_header(*name, *value),
+    );
+    let stream = TcpStream::connect(proxy.edge).unwrap();
+    // This client didn't offer a subprotocol of its own accord, so it is asked by hand.
+    let result = tungstenite::client::client_with_config(request, stream, None);
+    if let Ok((_, response)) = &result {
+        assert_eq!(response.headers()["sec-websocket-protocol"], "two");
+    }
+    let (_, got) = echo.last_handshake();
+    let header = |name: &str| {
+        let all: Vec<&str> = got
+            .iter()
+            .filter(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
+            .collect();
+        assert!(all.len() < 2, "{name}: {all:?}");
+        all.first().copied()
+    };
+    assert_eq!(header("authorization"), Some("Bearer planted-socket-key"));
+    assert_eq!(header("x-extra"), Some("ours"));
+    assert_eq!(header("sec-websocket-protocol"), Some("one, two"));
+    assert_eq!(header("cookie"), Some("a=b"));
+    assert_eq!(
+        (
+            header("x-sandbox-job-id"),
+            header("sec-websocket-extensions")
+        ),
+        (None, None)
+    );
+
+    let proxy = setup(
+        &echo,
+        "auth_type = 'query'\nauth_key_name = 'api_key'\nauth_query_name = 'token'",
+    )
+    .start();
+    connect(&proxy, "/ws/x?a=b");
+    assert_eq!(echo.last_handshake().0, "/x?a=b&token=planted-socket-key");
+}
+
+#[test]
+fn an_upstream_that_says_nothing_fails_fast() {
+    let silent = Upstream::raw(|mut stream| {
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    });
+    let proxy = Setup::new()
+        .route(
+            "ws",
+            &silent.url(),
+            "path_prefix = '/ws'\nforward_websockets = true\nconnect_timeout_seconds = 1",
+        )
+        .start();
+    let started = Instant::now();
+    match connect_with(&proxy, "/ws", &[]).map_err(|e| *e) {
+        Err(tungstenite::Error::Http(response)) => assert_eq!(response.status(), 504),
+        other => panic!("{other:?}"),
+    }
+    assert!(started.elapsed() < Duration::from_secs(10));
+    silent.wait_until_left();
+}
+
+#[test]
+fn an_upstream_that_declines_is_heard() {
+    let declining = Upstream::fixed(
+        "HTTP/1.1 401 Unauthorized\r\nwww-authenticate: x\r\ncontent-length: 2\r\n\r\nno",
+    );
+    let proxy = Setup::new()
+        .route(
+            "ws",
+            &declining.url(),
+            "path_prefix = '/ws'\nforward_websockets = true",
+        )
+        .start();
+    match connect_with(&proxy, "/ws", &[]).map_err(|e| *e) {
+        Err(tungstenite::Error::Http(response)) => {
+            assert_eq!(response.status(), 401);
+            assert_eq!(response.headers()["www-authenticate"], "x");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn switched_off_it_is_plain_http_without_the_upgrade() {
+    let upstream = Upstream::echo();
+    let proxy = Setup::new()
+        .route("ws", &upstream.url(), "path_prefix = '/ws'")
+        .start();
+    match connect_with(&proxy, "/ws/x", &[]).map_err(|e| *e) {
+        Err(tungstenite::Error::Http(response)) => assert_eq!(response.status(), 200),
+        other => panic!("{other:?}"),
+    }
+    let got = upstream.last();
+    assert_eq!(
+        (got.header("upgrade"), got.header("connection")),
+        (None, None)
+    );
+}
+
+#[test]
+fn who_leaves_takes_the_other_along() {
+    let echo = Echo::start();
+    let proxy = setup(&echo, "").start();
+    let mut sockets: Vec<_> = (0..20).map(|_| connect(&proxy, "/ws")).collect();
+    for socket in &mut sockets {
+        socket.send(Message::Text("x".into())).unwrap();
+        socket.read().unwrap();
+    }
+    assert_eq!(proxy.metric(r#"ati_in_flight{route="ws"}"#), 20.0);
+    drop(sockets);
+    eventually("no tunnel left", || {
+        (proxy.metric(r#"ati_in_flight{route="ws"}"#) == 0.0).then_some(())
+    });
+}
+
+#[test]
+fn a_drain_closes_them_at_the_deadline() {
+    let echo = Echo::start();
+    let mut proxy = setup(&echo, "")
+        .conf("[server]\ndrain_seconds = 1\n")
+        .start();
+    let mut socket = connect(&proxy, "/ws");
+    socket.send(Message::Text("x".into())).unwrap();
+    socket.read().unwrap();
+    proxy.signal("TERM");
+    proxy.log.wait_for("draining");
+    // Until the deadline it works on.
+    socket.send(Message::Text("still here".into())).unwrap();
+    assert_eq!(socket.read().unwrap(), Message::Text("still here".into()));
+    match socket.read().unwrap() {
+        Message::Close(Some(frame)) => assert_eq!(frame.code, CloseCode::Away),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(proxy.wait().code(), Some(0));
+}
