@@ -14,10 +14,13 @@ use crate::support::ati::{Proxy, Setup};
 use crate::support::upstream::Upstream;
 use crate::support::{PATIENCE, eventually};
 
+/// The target of a handshake, and its headers.
+type Handshake = (String, Vec<(String, String)>);
+
 /// An echo server that notes each handshake. The message "bye" makes it close with 4001.
 struct Echo {
     address: SocketAddr,
-    handshakes: Arc<Mutex<Vec<(String, Vec<(String, String)>)>>>,
+    handshakes: Arc<Mutex<Vec<Handshake>>>,
 }
 
 impl Echo {
@@ -38,13 +41,13 @@ impl Echo {
         }
     }
 
-    fn last_handshake(&self) -> (String, Vec<(String, String)>) {
+    fn last_handshake(&self) -> Handshake {
         self.handshakes.lock().unwrap().last().unwrap().clone()
     }
 }
 
 #[allow(clippy::result_large_err)]
-fn serve(stream: TcpStream, noted: &Mutex<Vec<(String, Vec<(String, String)>)>>) {
+fn serve(stream: TcpStream, noted: &Mutex<Vec<Handshake>>) {
     let note = |request: &Request, mut response: Response| {
         let headers = request.headers().iter();
         let headers =
@@ -84,9 +87,8 @@ fn serve(stream: TcpStream, noted: &Mutex<Vec<(String, Vec<(String, String)>)>>)
                 let _ = socket.close(Some(frame));
             }
             Message::Text(_) | Message::Binary(_) => {
-                if socket.send(message).is_err() {
-                    return;
-                }
+                // A caller that is gone is found out by the next read.
+                let _ = socket.send(message);
             }
             _ => {}
         }

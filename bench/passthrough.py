@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""Passthrough beside what could be used instead, in interleaved rounds of one run, on loopback.
+
+Each contender is one worker on one core; the upstream and the load generator have the other. What counts first is CPU time of
+the proxy process per request: it is what noise disturbs least.
+"""
+
+import argparse, base64, hashlib, hmac, json, os, re, shutil, signal, socket, statistics, subprocess, sys, tempfile, time
+from datetime import datetime, timezone
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+SECRET = "a-shared-secret-for-the-bench"
+TICKS = os.sysconf("SC_CLK_TCK")
+PROXY_CORE, LOAD_CORE = "0", "1"
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_for(port):
+    for _ in range(200):
+        try:
+            socket.create_connection(("127.0.0.1", port), 0.2).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    sys.exit(f"nobody listens on {port}")
+
+
+def signature(path):
+    t = str(int(time.time()))
+    mac = hmac.new(SECRET.encode(), f"{t}.GET.{path}".encode(), hashlib.sha256).hexdigest()
+    return f"t={t},s={mac}"
+
+
+def start(command, log, core=PROXY_CORE):
+    return subprocess.Popen(["taskset", "-c", core, *command], stdout=log, stderr=log)
+
+
+def nginx(work, name, body):
+    conf = work / f"{name}.conf"
+    conf.write_text(
+        f"worker_processes 1; daemon off; pid {work}/{name}.pid; error_log {work}/{name}.err;\n"
+        "events { worker_connections 4096; }\n"
+        f"http {{ access_log off; client_body_temp_path {work}; proxy_temp_path {work}; fastcgi_temp_path {work};\n"
+        f"uwsgi_temp_path {work}; scgi_temp_path {work}; keepalive_requests 100000000;\n{body}\n}}\n"
+    )
+    return ["nginx", "-c", str(conf), "-p", str(work)]
+
+
+class Contender:
+    def __init__(self, name, command, port, log):
+        self.name, self.command, self.port, self.log = name, command, port, log
+        self.rounds = []
+
+    def start(self):
+        self.process = start(self.command, open(self.log, "wb"))
+        wait_for(self.port)
+
+    def pids(self):
+        """The process and its children: nginx works in one."""
+        pid = str(self.process.pid)
+        found = [pid]
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    if (entry / "stat").read_text().rsplit(")", 1)[1].split()[1] == pid:
+                        found.append(entry.name)
+                except OSError:
+                    pass
+        return found
+
+    def cpu(self):
+        total = 0
+        for pid in self.pids():
+            # nanoseconds on a core, all threads: finer than the clock ticks of stat
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                total += int((task / "schedstat").read_text().split()[0])
+        return total / 1e9
+
+    def resident(self):
+        return sum(int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{p}/status").read_text())[1]) for p in self.pids()) / 1024
+
+    def round(self, seconds, connections):
+        path = "/svc/hello"
+        command = ["taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency",
+                   "-H", f"X-Sandbox-Signature: {signature(path)}", f"http://127.0.0.1:{self.port}{path}"]
+        before = self.cpu()
+        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        used = self.cpu() - before
+        if "Non-2xx" in out or "Socket errors" in out:
+            sys.exit(f"{self.name}: {out}")
+        requests = int(re.search(r"(\d+) requests in", out)[1])
+        micro = lambda text: float(re.match(r"[\d.]+", text)[0]) * {"us": 1, "ms": 1e3, "s": 1e6}[re.search(r"[a-z]+", text)[0]]
+        self.rounds.append({
+            "rps": requests / seconds,
+            "cpu": used / requests * 1e6,
+            "p50": micro(re.search(r"50%\s+(\S+)", out)[1]),
+            "p99": micro(re.search(r"99%\s+(\S+)", out)[1]),
+        })
+
+    def median(self, key):
+        return statistics.median(r[key] for r in self.rounds)
+
+    def spread(self, key):
+        values = sorted(r[key] for r in self.rounds)
+        return values[0], values[-1]
+
+
+def contenders(work, upstream, logs):
+    key = base64.b64encode(SECRET.encode()).decode()
+    ports = {name: free_port() for name in ("nginx", "haproxy", "bare", "ati")}
+    log = f"access_log {work}/nginx.access.log combined;" if logs else ""
+    nginx_command = nginx(work, f"proxy{int(logs)}", f"""
+        upstream up {{ server 127.0.0.1:{upstream}; keepalive 256; keepalive_requests 100000000; }}
+        server {{ listen 127.0.0.1:{ports['nginx']}; {log}
+          location /svc/ {{ proxy_pass http://up/; proxy_http_version 1.1; proxy_set_header Connection "";
+            proxy_set_header Authorization "Bearer upstream-key"; }} }}""")
+    haproxy = work / f"haproxy{int(logs)}.cfg"
+    haproxy.write_text(f"""
+global
+    nbthread 1
+    {"log stdout format raw local0" if logs else ""}
+defaults
+    mode http
+    timeout client 60s
+    timeout server 60s
+    timeout connect 5s
+    option http-keep-alive
+    {"log global" if logs else ""}
+    {"option httplog" if logs else ""}
+frontend edge
+    bind 127.0.0.1:{ports['haproxy']}
+    http-request set-var(txn.t) req.fhdr(x-sandbox-signature),field(1,","),field(2,"=")
+    http-request set-var(txn.s) req.fhdr(x-sandbox-signature),field(2,","),field(2,"=")
+    http-request set-var(txn.age) date,sub(txn.t)
+    http-request deny deny_status 403 if {{ var(txn.age) -m int gt 60 }} || {{ var(txn.age) -m int lt -60 }}
+    http-request set-var-fmt(txn.msg) "%[var(txn.t)].%[method].%[path]"
+    http-request set-var(txn.mac) var(txn.msg),hmac(sha256,{key}),hex,lower
+    http-request deny deny_status 403 unless {{ var(txn.mac),strcmp(txn.s) eq 0 }}
+    http-request deny deny_status 404 unless {{ path_beg /svc/ }}
+    http-request del-header x-sandbox- -m beg
+    http-request replace-path /svc(/.*) \\1
+    http-request set-header authorization "Bearer upstream-key"
+    default_backend up
+backend up
+    http-reuse always
+    server up 127.0.0.1:{upstream}
+""")
+    ati = work / f"ati{int(logs)}"
+    (ati / "manifests").mkdir(parents=True)
+    (ati / "credentials").write_text(json.dumps({"sandbox_signing_shared_secret": SECRET, "key": "upstream-key"}))
+    (ati / "credentials").chmod(0o600)
+    (ati / "manifests" / "svc.toml").write_text(
+        f'[provider]\nname = "svc"\nhandler = "passthrough"\nbase_url = "http://127.0.0.1:{upstream}"\n'
+        'path_prefix = "/svc"\nauth_type = "bearer"\nauth_key_name = "key"\n')
+    flag = str(logs).lower()
+    (ati / "ati.toml").write_text(f"[server]\nworkers = 1\n[log]\naccess = {flag}\nsignatures = false\n")
+    ati_command = [str(TARGET / "ati"), "proxy", "--port", str(ports["ati"]), "--ati-dir", str(ati), "--conf",
+                   str(ati / "ati.toml"), "--enable-passthrough", "--sig-verify-mode", "enforce"]
+    bare = [str(TARGET / "examples" / "bare_pingora"), f"127.0.0.1:{ports['bare']}", f"127.0.0.1:{upstream}"]
+    made = [
+        Contender("ati", ati_command, ports["ati"], work / f"ati{int(logs)}.log"),
+        Contender("haproxy", ["haproxy", "-f", str(haproxy), "-db"], ports["haproxy"], work / f"haproxy{int(logs)}.log"),
+        Contender("nginx", nginx_command, ports["nginx"], work / f"nginx{int(logs)}.log"),
+    ]
+    if not logs:
+        made.insert(1, Contender("bare pingora", bare, ports["bare"], work / "bare.log"))
+    return made
+
+
+def table(made):
+    ati = next(c for c in made if c.name == "ati")
+    lines = ["| | CPU µs/request (min–max) | ati ÷ it | requests/s | p50 µs | p99 µs | resident MiB |", "|---|---|---|---|---|---|---|"]
+    for c in made:
+        low, high = c.spread("cpu")
+        ratio = ati.median("cpu") / c.median("cpu")
+        lines.append(f"| {c.name} | {c.median('cpu'):.2f} ({low:.2f}–{high:.2f}) | {ratio:.2f} | {c.median('rps'):,.0f} | "
+                     f"{c.median('p50'):.0f} | {c.median('p99'):.0f} | {c.resident():.0f} |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=int, default=4)
+    parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--only", help="comma-separated names; prints and writes nothing")
+    args = parser.parse_args()
+    work = Path(tempfile.mkdtemp(prefix="ati-bench-"))
+    started = []
+    tables = []
+    try:
+        upstream = free_port()
+        body = f'server {{ listen 127.0.0.1:{upstream}; location / {{ default_type text/plain; return 200 "hello from upstream\\n"; }} }}'
+        up = start(nginx(work, "upstream", body), open(work / "upstream.log", "wb"), LOAD_CORE)
+        started.append(up)
+        wait_for(upstream)
+        for logs in (False, True):
+            made = [c for c in contenders(work, upstream, logs) if not args.only or c.name in args.only.split(",")]
+            for c in made:
+                c.start()
+                started.append(c.process)
+            for c in made:  # warm up
+                c.round(1, args.connections)
+                c.rounds.clear()
+            for n in range(args.rounds):
+                for c in made:
+                    c.round(args.seconds, args.connections)
+                print(f"{'logs on' if logs else 'logs off'}, round {n + 1}: " + ", ".join(f"{c.name} {c.rounds[-1]['cpu']:.2f}" for c in made), flush=True)
+            tables.append(table(made))
+            print(tables[-1], flush=True)
+            for c in made:
+                c.process.terminate()
+                c.process.wait(10)
+            if args.only:
+                return
+    finally:
+        for process in started:
+            if process.poll() is None:
+                process.terminate()
+        shutil.rmtree(work, ignore_errors=True)
+    versions = [subprocess.run(c, capture_output=True, text=True) for c in (["haproxy", "-v"], ["nginx", "-v"])]
+    versions = [(v.stdout + v.stderr).splitlines()[0] for v in versions]
+    now = datetime.now(timezone.utc)
+    model = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
+    text = f"""# Passthrough, {now:%Y-%m-%d %H:%M} UTC
+
+{os.cpu_count()} cores ({model[1] if model else "unknown"}), loopback, {args.connections} connections, {args.rounds} interleaved rounds
+of {args.seconds} s each; medians. Each proxy is one worker on one core; nginx as upstream and wrk share the other. {versions[0]}; {versions[1]}.
+
+ati: enforce mode, a signed request, route, strip, bearer. haproxy: the same job. nginx: a reverse proxy that sets one header.
+bare pingora: forwards, and nothing else ([bare_pingora.rs](../bare_pingora.rs)).
+
+## Access logs off
+
+{tables[0]}
+
+## Access logs on
+
+{tables[1]}
+"""
+    results = ROOT / "bench" / "results"
+    results.mkdir(exist_ok=True)
+    path = results / f"passthrough-{now:%Y-%m-%d}.md"
+    path.write_text(text)
+    print(f"written: {path}")
+
+
+main()
