@@ -172,7 +172,7 @@ pub fn resolve(flags: &Flags, env: &Environment) -> Result<Settings, Vec<Problem
         jwt,
         admin_token: env.admin_token.clone(),
         limits: Limits {
-            connections: file.connections.unwrap_or(10_000),
+            connections: file.connections.unwrap_or(8_192),
             requests_in_flight: file.requests_in_flight.unwrap_or(5_000),
             header: Duration::from_secs(file.header.unwrap_or(10)),
             keepalive: Duration::from_secs(file.keepalive.unwrap_or(60)),

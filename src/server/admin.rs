@@ -5,17 +5,20 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
+use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
 use pingora_http::ResponseHeader;
 
-use super::{Shared, connection, metrics};
+use super::downstream::Downstream;
+use super::{Shared, metrics};
 
 const HEADER: Duration = Duration::from_secs(10);
 
 pub async fn serve(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
-    let Some(mut stream) = connection::into_pingora(stream, peer) else {
+    let Ok(stream) = Downstream::new(stream, peer) else {
         return;
     };
+    let mut stream: Stream = Box::new(stream);
     loop {
         let mut session = ServerSession::new_http1(stream);
         session.set_keepalive(Some(HEADER.as_secs()));

@@ -1,18 +1,15 @@
 //! One client connection, request after request.
 
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use pingora_core::apps::HttpServerApp as _;
-use pingora_core::protocols::GetSocketDigest as _;
-use pingora_core::protocols::SocketDigest;
 use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
-use pingora_core::protocols::l4::stream::Stream as L4Stream;
 use pingora_core::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
 
+use super::downstream::Downstream;
 use crate::config::Limits;
 use crate::gateway::{Connection, Gateway};
 
@@ -24,11 +21,11 @@ pub async fn serve(
     shutdown: &ShutdownWatch,
     limits: &Limits,
 ) {
-    let Some(stream) = into_pingora(stream, peer) else {
+    let Ok(stream) = Downstream::new(stream, peer) else {
         return;
     };
     let connection = Arc::new(Connection::new());
-    let requests = serve_http1(stream, &proxy, shutdown, limits, &connection);
+    let requests = serve_http1(Box::new(stream), &proxy, shutdown, limits, &connection);
     tokio::pin!(requests);
     // One timer per connection, set again only when it fires: it costs a request nothing.
     let watchdog = tokio::time::sleep(limits.header);
@@ -70,14 +67,4 @@ async fn serve_http1(
             settings.apply_to_session(&mut session);
         }
     }
-}
-
-/// Must run on the worker that will serve it.
-pub(super) fn into_pingora(stream: TcpStream, peer: SocketAddr) -> Option<Stream> {
-    let stream = tokio::net::TcpStream::from_std(stream).ok()?;
-    let digest = SocketDigest::from_raw_fd(stream.as_raw_fd());
-    let _ = digest.peer_addr.set(Some(peer.into()));
-    let mut stream = L4Stream::from(stream);
-    stream.set_socket_digest(digest);
-    Some(Box::new(stream))
 }

@@ -6,6 +6,7 @@
 mod accept;
 mod admin;
 mod connection;
+mod downstream;
 mod drain;
 mod limits;
 mod listen;

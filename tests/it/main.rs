@@ -5,6 +5,7 @@ mod arch;
 mod cli;
 mod conformance;
 mod docs;
+mod heavy;
 mod hostile;
 mod lifecycle;
 mod passthrough;

@@ -1,5 +1,7 @@
 //! A throwaway appliance: every line that it prints can be pasted, and `--check` runs them all.
 
+mod upstream;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -17,6 +19,9 @@ use crate::files;
 use crate::keyring::{SIGNING_SECRET, Secret, SessionKey};
 use crate::server::{Addresses, Server};
 use crate::snapshot::unix_now;
+
+/// What the upstream wants to see. No secret: it is here to be shown.
+const DEMO_KEY: &str = "the-operators-key";
 
 /// Long enough that a pasted line still holds.
 const LIFETIME: u64 = 3600;
@@ -43,12 +48,14 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let signing = generate_secret().map_err(|e| broken(&e))?;
     let jwt = generate_secret().map_err(|e| broken(&e))?;
     write_keyring(&dir.0, &signing)?;
+    write_route(&dir.0, upstream::start().map_err(|e| broken(&e))?)?;
 
     let flags = Flags {
         port: Some(0),
         ati_dir: Some(dir.0.clone()),
         sig_verify_mode: Some(Mode::Enforce),
         sig_drift_seconds: Some(LIFETIME),
+        enable_passthrough: true,
         admin: Some("127.0.0.1:0".to_owned()),
         ..Flags::default()
     };
@@ -83,9 +90,9 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
     let edge = addresses.edge;
     let admin = addresses.admin.unwrap_or(edge);
     let secret = Secret::new(signing.as_bytes()).map_err(|e| broken(&e))?;
-    let signature = SigningKey::new(&secret).sign(unix_now(), "GET", "/tools");
+    let key = SigningKey::new(&secret);
     let token = token(jwt)?;
-    let signed = || (HEADER, signature.clone());
+    let signed = |path: &str| (HEADER, key.sign(unix_now(), "GET", path));
     Ok(vec![
         Step {
             title: "Anybody may ask how it is",
@@ -104,10 +111,26 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             shows: "missing_signature",
         },
         Step {
+            title: "One that signs reaches the upstream, with a credential that it never sees itself",
+            address: edge,
+            path: "/demo/anything?q=1",
+            headers: vec![signed("/demo/anything")],
+            status: 200,
+            shows: DEMO_KEY,
+        },
+        Step {
+            title: "What the operator denies stays denied, however it is written",
+            address: edge,
+            path: "/demo/%61dmin/users",
+            headers: vec![signed("/demo/%61dmin/users")],
+            status: 403,
+            shows: "path denied by policy",
+        },
+        Step {
             title: "Signed, but without a token: who calls?",
             address: edge,
             path: "/tools",
-            headers: vec![signed()],
+            headers: vec![signed("/tools")],
             status: 401,
             shows: "",
         },
@@ -115,7 +138,10 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             title: "Signed and with a token: admitted (this build has no tools yet)",
             address: edge,
             path: "/tools",
-            headers: vec![signed(), ("authorization", format!("Bearer {token}"))],
+            headers: vec![
+                signed("/tools"),
+                ("authorization", format!("Bearer {token}")),
+            ],
             status: 501,
             shows: "not implemented",
         },
@@ -168,7 +194,7 @@ impl Step {
         for (name, value) in &self.headers {
             line += &format!(" -H '{name}: {value}'");
         }
-        line + &format!(" http://{}{}", self.address, self.path)
+        line + &format!(" 'http://{}{}'", self.address, self.path)
     }
 
     fn check(&self) -> bool {
@@ -210,13 +236,24 @@ impl Step {
 
 fn write_keyring(dir: &Path, signing: &str) -> Result<(), Failure> {
     let key = SessionKey::generate().map_err(|e| broken(&e))?;
-    let json = Zeroizing::new(serde_json::json!({ SIGNING_SECRET: signing }).to_string());
+    let json = serde_json::json!({ SIGNING_SECRET: signing, "demo_key": DEMO_KEY });
+    let json = Zeroizing::new(json.to_string());
     let sealed = key.seal(json.as_bytes()).map_err(|e| broken(&e))?;
     let write = |name: &str, content: &[u8]| {
         files::write_atomic(&dir.join(name), content, 0o600).map_err(|e| broken(&e))
     };
     write("keyring.enc", &sealed)?;
     write(".keyring-key", key.to_base64().as_bytes())
+}
+
+fn write_route(dir: &Path, upstream: SocketAddr) -> Result<(), Failure> {
+    let manifest = format!(
+        "[provider]\nname = \"demo\"\nhandler = \"passthrough\"\nbase_url = \"http://{upstream}\"\n\
+         path_prefix = \"/demo\"\nauth_type = \"bearer\"\nauth_key_name = \"demo_key\"\ndeny_paths = [\"/admin/*\"]\n"
+    );
+    files::create_private_dir(&dir.join("manifests")).map_err(|e| broken(&e))?;
+    files::write_atomic(&dir.join("manifests/demo.toml"), manifest.as_bytes(), 0o600)
+        .map_err(|e| broken(&e))
 }
 
 fn broken(e: &dyn std::fmt::Display) -> Failure {
