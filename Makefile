@@ -15,12 +15,12 @@ else
 	$(CARGO) test --no-fail-fast
 endif
 
-# Everything that `test` leaves out because it is heavy.
-test-full: test
+# With what `test` leaves out because it is heavy.
+test-full: deps
 ifdef NEXTEST
-	$(CARGO) nextest run --no-fail-fast --run-ignored only
+	$(CARGO) nextest run --no-fail-fast --run-ignored all
 else
-	$(CARGO) test --no-fail-fast -- --ignored
+	$(CARGO) test --no-fail-fast -- --include-ignored
 endif
 
 lint: deps
@@ -29,8 +29,9 @@ lint: deps
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check bans licenses sources; \
 	 else echo "cargo-deny is not installed: bans, licenses and sources are not checked"; fi
 
+# Beside nginx, HAProxy and bare Pingora, all in one run; writes bench/results/.
 bench: deps
-	@if [ -x bench/run ]; then bench/run; else echo "there is nothing to compare yet"; fi
+	bench/run
 
 # The generated pages; a test says when they are stale.
 docs: deps
