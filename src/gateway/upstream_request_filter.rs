@@ -1,6 +1,7 @@
 //! The request as the upstream gets it. Runs once per attempt, on a fresh copy of what the caller sent.
 
-use http::header::{AUTHORIZATION, HOST};
+use http::HeaderName;
+use http::header::HOST;
 use pingora_error::Result;
 use pingora_http::RequestHeader;
 
@@ -33,25 +34,18 @@ pub(super) fn prepare(request: &mut RequestHeader, route: &Route, forward: &Forw
 
 /// Hop-by-hop headers are Pingora's to strip, those that Connection names among them; these are ours.
 fn strip(request: &mut RequestHeader, keep_authorization: bool) {
-    // Most requests carry a few of these names, and none more than once: two passes are cheaper than a list.
-    if !keep_authorization {
-        request.remove_header(&AUTHORIZATION);
-    }
-    for name in [
-        "traceparent",
-        "tracestate",
-        "proxy-authorization",
-        "proxy-authenticate",
-    ] {
-        request.remove_header(name);
-    }
-    let is_sandboxs = |name: &http::HeaderName| name.as_str().starts_with("x-sandbox-");
-    while let Some(name) = request
+    let is_ours = |name: &HeaderName| match name.as_str() {
+        "authorization" => !keep_authorization,
+        "traceparent" | "tracestate" | "proxy-authorization" | "proxy-authenticate" => true,
+        other => other.starts_with("x-sandbox-"),
+    };
+    let found: Vec<HeaderName> = request
         .headers
         .keys()
-        .find(|name| is_sandboxs(name))
+        .filter(|name| is_ours(name))
         .cloned()
-    {
-        request.remove_header(&name);
+        .collect();
+    for name in &found {
+        request.remove_header(name);
     }
 }
