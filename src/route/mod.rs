@@ -1,6 +1,7 @@
 //! The one route table: where a host and a path lead.
 
 mod builtin;
+mod manifest;
 mod passthrough;
 mod rewrite;
 mod table;

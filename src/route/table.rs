@@ -2,7 +2,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::builtin::{self, Endpoint};
-use super::passthrough::{self, Compiled, Route};
+use super::manifest::{Compiled, Compiler};
+use super::passthrough::Route;
 use crate::config::ManifestFile;
 use crate::egress;
 use crate::error::{Intro, Problem};
@@ -76,20 +77,12 @@ impl Table {
             by_host: HashMap::new(),
             any_host: Prefixes::default(),
         };
-        let mut attachments = HashMap::new();
+        let mut compiler = Compiler::new(keyring, egress, problems, warnings);
         for manifest in manifests.iter().filter(|m| m.handler == "passthrough") {
-            let compiled = passthrough::compile(
-                manifest,
-                keyring,
-                egress,
-                &mut attachments,
-                problems,
-                warnings,
-            );
-            if let Some(compiled) = compiled
+            if let Some(compiled) = compiler.compile(manifest)
                 && enabled
             {
-                table.add(compiled, manifest, problems);
+                table.add(compiled, manifest, compiler.problems);
             }
         }
         table

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::ati::{ati, stderr, stdout};
+use crate::support::ati::{ati, stderr, stdout, write};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -53,6 +53,28 @@ fn links_between_pages_lead_somewhere() {
             );
         }
     }
+}
+
+#[test]
+fn the_shipped_manifests_load() {
+    let dir = tempfile::tempdir().unwrap();
+    write(
+        &dir.path().join("credentials"),
+        r#"{"example_api_key": "x", "sandbox_signing_shared_secret": "x"}"#,
+    );
+    for entry in std::fs::read_dir(root().join("manifests")).unwrap() {
+        let path = entry.unwrap().path();
+        let copy = dir.path().join("manifests").join(path.file_name().unwrap());
+        write(&copy, std::fs::read(&path).unwrap());
+    }
+    let output = ati(dir.path(), &["check", "--strict", "--enable-passthrough"]);
+    assert!(
+        output.status.success(),
+        "{}{}",
+        stdout(&output),
+        stderr(&output)
+    );
+    assert!(stdout(&output).contains("\"routes\": 1"));
 }
 
 #[test]
