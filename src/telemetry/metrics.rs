@@ -155,8 +155,8 @@ impl Metrics {
         Arc::new(RouteMetrics {
             name: name.to_owned(),
             requests: Default::default(),
-            duration: self.durations.with_label_values(&[name]),
-            in_flight: self.in_flight.with_label_values(&[name]),
+            duration: OnceLock::new(),
+            in_flight: OnceLock::new(),
         })
     }
 
@@ -201,12 +201,13 @@ impl Metrics {
     }
 }
 
-/// One route's metrics, resolved once, so that a request costs no label lookup.
+/// One route's metrics, resolved at the first request and kept: later ones cost no label lookup, and a route that nobody uses has no
+/// series.
 pub struct RouteMetrics {
     name: String,
     requests: [[OnceLock<IntCounter>; CLASSES.len()]; METHODS.len()],
-    duration: Histogram,
-    in_flight: IntGauge,
+    duration: OnceLock<Histogram>,
+    in_flight: OnceLock<IntGauge>,
 }
 
 impl RouteMetrics {
@@ -215,11 +216,16 @@ impl RouteMetrics {
     }
 
     pub fn start(&self) {
-        self.in_flight.inc();
+        self.in_flight().inc();
     }
 
     pub fn end(&self) {
-        self.in_flight.dec();
+        self.in_flight().dec();
+    }
+
+    fn in_flight(&self) -> &IntGauge {
+        self.in_flight
+            .get_or_init(|| METRICS.in_flight.with_label_values(&[self.name.as_str()]))
     }
 
     /// `status` is 0 where the caller left before an answer.
@@ -238,7 +244,9 @@ impl RouteMetrics {
                 ])
             })
             .inc();
-        self.duration.observe(seconds);
+        self.duration
+            .get_or_init(|| METRICS.durations.with_label_values(&[self.name.as_str()]))
+            .observe(seconds);
     }
 }
 
@@ -312,9 +320,9 @@ mod tests {
 
     #[test]
     fn every_metric_is_in_the_catalogue() {
-        METRICS
-            .route("test-catalogue")
-            .observe(&Method::GET, 200, 0.1);
+        let route = METRICS.route("test-catalogue");
+        route.start();
+        route.observe(&Method::GET, 200, 0.1);
         METRICS.refused("test");
         METRICS.upstream_failed("test", "test");
         METRICS.connections("test");

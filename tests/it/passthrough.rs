@@ -446,6 +446,57 @@ fn answers_arrive_as_they_were_given() {
 }
 
 #[test]
+fn trailers_do_not_confuse_what_follows() {
+    let upstream = Upstream::fixed(
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n3\r\nabc\r\n0\r\nx-sum: 1\r\n\r\n",
+    );
+    let proxy = Setup::new()
+        .route("svc", &upstream.url(), "path_prefix = '/svc'")
+        .start();
+    let mut client = proxy.client();
+    for _ in 0..3 {
+        assert_eq!(client.get("/svc/x").text(), "abc");
+    }
+    // From the caller, too.
+    client.write(
+        b"POST /svc/x HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nauthorization: smuggled\r\n\r\n",
+    );
+    assert_eq!(client.read(false).text(), "abc");
+    assert_eq!(client.get("/svc/x").text(), "abc");
+    assert!(
+        upstream
+            .received()
+            .iter()
+            .all(|request| request.header("authorization").is_none())
+    );
+}
+
+#[test]
+fn ten_thousand_routes_are_found_as_quickly_as_one() {
+    let upstream = Upstream::echo();
+    let mut setup = Setup::new();
+    for n in 0..10_000 {
+        setup = setup.route(
+            &format!("r{n}"),
+            &upstream.url(),
+            &format!("path_prefix = '/r{n}/x'"),
+        );
+    }
+    let proxy = setup.start();
+    let mut client = proxy.client();
+    for n in [0, 1, 4_999, 9_999] {
+        assert_eq!(client.get(&format!("/r{n}/x/y")).json()["target"], "/y");
+    }
+    // Routes that nobody uses have no series.
+    let metrics = Client::connect(proxy.admin).get("/metrics").text();
+    assert!(
+        metrics.lines().count() < 1_000,
+        "{}",
+        metrics.lines().count()
+    );
+}
+
+#[test]
 fn informational_answers_pass() {
     let upstream = Upstream::fixed(
         "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",

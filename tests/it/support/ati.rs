@@ -1,5 +1,7 @@
-use std::io::{BufRead, BufReader};
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -72,7 +74,15 @@ impl Setup {
 
     /// A file in the ATI folder, mode 0600.
     pub fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
-        write(&self.path().join(name), content);
+        // Nobody reads it yet, so it needs no care.
+        let path = self.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let mut file = OpenOptions::new();
+        file.write(true).create(true).truncate(true).mode(0o600);
+        file.open(path)
+            .unwrap()
+            .write_all(content.as_ref())
+            .unwrap();
         self
     }
 
