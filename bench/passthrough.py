@@ -105,8 +105,8 @@ class Contender:
         self.rounds.append({
             "rps": requests / seconds,
             "cpu": used / requests * 1e6,
-            "p50": micro(re.search(r"50%\s+(\S+)", out)[1]),
-            "p99": micro(re.search(r"99%\s+(\S+)", out)[1]),
+            "p50": micro(re.search(r"(?m)^\s+50%\s+(\S+)", out)[1]),
+            "p99": micro(re.search(r"(?m)^\s+99%\s+(\S+)", out)[1]),
         })
 
     def median(self, key):
@@ -184,7 +184,8 @@ def table(made):
     lines = ["| | CPU µs/request (min–max) | ati ÷ it | requests/s | p50 µs | p99 µs | resident MiB |", "|---|---|---|---|---|---|---|"]
     for c in made:
         low, high = c.spread("cpu")
-        ratio = ati.median("cpu") / c.median("cpu")
+        # Round by round: what disturbs the machine disturbs neighbours alike.
+        ratio = statistics.median(a["cpu"] / r["cpu"] for a, r in zip(ati.rounds, c.rounds))
         lines.append(f"| {c.name} | {c.median('cpu'):.2f} ({low:.2f}–{high:.2f}) | {ratio:.2f} | {c.median('rps'):,.0f} | "
                      f"{c.median('p50'):.0f} | {c.median('p99'):.0f} | {c.resident():.0f} |")
     return "\n".join(lines)
@@ -236,7 +237,7 @@ def main():
     text = f"""# Passthrough, {now:%Y-%m-%d %H:%M} UTC
 
 {os.cpu_count()} cores ({model[1] if model else "unknown"}), loopback, {args.connections} connections, {args.rounds} interleaved rounds
-of {args.seconds} s each; medians. Each proxy is one worker on one core; nginx as upstream and wrk share the other. {versions[0]}; {versions[1]}.
+of {args.seconds} s each; medians, ratios round by round. Each proxy is one worker on one core; nginx as upstream and wrk share the other. {versions[0]}; {versions[1]}.
 
 ati: enforce mode, a signed request, route, strip, bearer. haproxy: the same job. nginx: a reverse proxy that sets one header.
 bare pingora: forwards, and nothing else ([bare_pingora.rs](../bare_pingora.rs)).

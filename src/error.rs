@@ -150,7 +150,7 @@ impl Refusal {
     pub fn body(&self) -> Body {
         match self {
             Refusal::AmbiguousFraming => {
-                Body::Text("bad request: both Transfer-Encoding and Content-Length".into())
+                Body::Text("bad request: the body's length can be read in two ways".into())
             }
             Refusal::BadRequest => Body::Text("bad request: malformed body".into()),
             Refusal::UnsafePath(what) => Body::Text(format!("bad request: {what}").into()),

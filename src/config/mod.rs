@@ -44,6 +44,64 @@ pub struct Settings {
     pub warnings: Vec<Problem>,
 }
 
+/// What holds where nothing is set.
+impl Default for Settings {
+    fn default() -> Self {
+        let env = Environment::default();
+        Settings {
+            ati_dir: env.ati_dir.clone(),
+            conf: None,
+            edge: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8090),
+            admin: None,
+            ready_file: None,
+            workers: cores(),
+            drain: Duration::from_secs(30),
+            keyring: KeyringSettings {
+                places: Places {
+                    dir: env.ati_dir,
+                    one_shot: env.key_file,
+                    consume: true,
+                },
+                from_environment: false,
+                allow_empty: false,
+            },
+            passthrough: false,
+            egress: egress::Settings::default(),
+            signature: signature::Settings {
+                mode: Mode::Log,
+                drift_seconds: 60,
+                exempt: signature::DEFAULT_EXEMPT.map(Pattern::new).to_vec(),
+            },
+            jwt: None,
+            admin_token: None,
+            limits: Limits::default(),
+            log: LogSettings::default(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections: 8_192,
+            requests_in_flight: 5_000,
+            header: Duration::from_secs(10),
+            keepalive: Duration::from_secs(60),
+            stall: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        LogSettings {
+            access: true,
+            signatures: true,
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct KeyringSettings {
     pub places: Places,
@@ -112,17 +170,18 @@ pub fn resolve(flags: &Flags, env: &Environment) -> Result<Settings, Vec<Problem
         )
     });
 
-    let exempt: Vec<String> = match &flags.sig_exempt_paths {
-        Some(csv) => csv
-            .split(',')
-            .map(|pattern| pattern.trim().to_owned())
-            .filter(|pattern| !pattern.is_empty())
-            .collect(),
-        None => file
-            .exempt
-            .unwrap_or_else(|| signature::DEFAULT_EXEMPT.map(str::to_owned).to_vec()),
+    let exempt: Option<Vec<String>> = match &flags.sig_exempt_paths {
+        Some(csv) => {
+            let patterns = csv.split(',').map(|pattern| pattern.trim().to_owned());
+            Some(patterns.filter(|pattern| !pattern.is_empty()).collect())
+        }
+        None => file.exempt,
     };
-    for pattern in exempt.iter().filter(|p| !p.starts_with(['/', '*'])) {
+    for pattern in exempt
+        .iter()
+        .flatten()
+        .filter(|p| !p.starts_with(['/', '*']))
+    {
         let message = format!("'{pattern}' can match no path: a pattern starts with / or *");
         problems.push(Problem::new(message).key("--sig-exempt-paths"));
     }
@@ -146,13 +205,16 @@ pub fn resolve(flags: &Flags, env: &Environment) -> Result<Settings, Vec<Problem
         ));
     }
 
+    let default = Settings::default();
+    let seconds =
+        |value: Option<u64>, default: Duration| value.map_or(default, Duration::from_secs);
     let settings = Settings {
         conf: flags.conf.clone(),
         edge: SocketAddr::new(ip, port),
         admin,
         ready_file: flags.ready_file.clone(),
-        workers: file.workers.unwrap_or_else(cores),
-        drain: Duration::from_secs(file.drain.unwrap_or(30)),
+        workers: file.workers.unwrap_or(default.workers),
+        drain: seconds(file.drain, default.drain),
         keyring: KeyringSettings {
             places: Places {
                 dir: ati_dir.clone(),
@@ -165,22 +227,35 @@ pub fn resolve(flags: &Flags, env: &Environment) -> Result<Settings, Vec<Problem
         passthrough: flags.enable_passthrough || file.passthrough.unwrap_or(false),
         egress: file.egress,
         signature: signature::Settings {
-            mode: flags.sig_verify_mode.or(file.mode).unwrap_or(Mode::Log),
-            drift_seconds: flags.sig_drift_seconds.or(file.drift).unwrap_or(60),
-            exempt: exempt.iter().map(|pattern| Pattern::new(pattern)).collect(),
+            mode: flags
+                .sig_verify_mode
+                .or(file.mode)
+                .unwrap_or(default.signature.mode),
+            drift_seconds: flags
+                .sig_drift_seconds
+                .or(file.drift)
+                .unwrap_or(default.signature.drift_seconds),
+            exempt: exempt.map_or(default.signature.exempt, |patterns| {
+                patterns
+                    .iter()
+                    .map(|pattern| Pattern::new(pattern))
+                    .collect()
+            }),
         },
         jwt,
         admin_token: env.admin_token.clone(),
         limits: Limits {
-            connections: file.connections.unwrap_or(8_192),
-            requests_in_flight: file.requests_in_flight.unwrap_or(5_000),
-            header: Duration::from_secs(file.header.unwrap_or(10)),
-            keepalive: Duration::from_secs(file.keepalive.unwrap_or(60)),
-            stall: Duration::from_secs(file.stall.unwrap_or(60)),
+            connections: file.connections.unwrap_or(default.limits.connections),
+            requests_in_flight: file
+                .requests_in_flight
+                .unwrap_or(default.limits.requests_in_flight),
+            header: seconds(file.header, default.limits.header),
+            keepalive: seconds(file.keepalive, default.limits.keepalive),
+            stall: seconds(file.stall, default.limits.stall),
         },
         log: LogSettings {
-            access: file.access_log.unwrap_or(true),
-            signatures: file.signature_log.unwrap_or(true),
+            access: file.access_log.unwrap_or(default.log.access),
+            signatures: file.signature_log.unwrap_or(default.log.signatures),
         },
         ati_dir,
         warnings,

@@ -136,6 +136,11 @@ impl Attachment {
         Ok(())
     }
 
+    /// The names that it sets.
+    pub fn names(&self) -> impl Iterator<Item = &HeaderName> {
+        self.extra.iter().chain(&self.auth).map(|(name, _)| name)
+    }
+
     /// The query parameter to append, `name=value`, already encoded.
     pub fn query(&self, with_auth: bool) -> Option<&Secret> {
         self.query.as_ref().filter(|_| with_auth)

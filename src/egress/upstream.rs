@@ -32,7 +32,8 @@ pub struct Upstream {
     pub source: Option<IpAddr>,
     pub timeouts: Timeouts,
     known: ArcSwapOption<Known>,
-    asking: Mutex<()>,
+    /// Held while somebody asks; says when asking last failed.
+    asking: Mutex<Option<Instant>>,
 }
 
 struct Known {
@@ -70,36 +71,61 @@ impl Upstream {
             source,
             timeouts,
             known: ArcSwapOption::new(known),
-            asking: Mutex::new(()),
+            asking: Mutex::new(None),
         }
     }
 
-    /// The addresses to try, in order. However many callers wait, one asks; while an old answer is at hand, nobody waits.
-    pub async fn addresses(&self, resolver: &Resolver) -> Result<Arc<[SocketAddr]>, Unresolved> {
-        let fresh = |known: &Option<Arc<Known>>| {
-            let known = known.as_ref()?;
-            (known.until > Instant::now()).then(|| known.addresses.clone())
+    /// What its addresses depend on.
+    pub fn key(&self) -> (&str, u16, Option<IpAddr>) {
+        (&self.host, self.port, self.source)
+    }
+
+    pub fn adopt(&self, old: &Upstream) {
+        self.known.store(old.known.load_full());
+    }
+
+    /// The addresses to try, in order. However many callers there are, one asks, and a failure is the answer to all who waited. While an
+    /// old answer is at hand, nobody waits.
+    pub async fn addresses(
+        self: &Arc<Self>,
+        resolver: &Arc<Resolver>,
+    ) -> Result<Arc<[SocketAddr]>, Unresolved> {
+        let now = Instant::now();
+        let Some(known) = self.known.load_full() else {
+            return self.refresh(resolver).await;
         };
-        let known = self.known.load_full();
-        if let Some(addresses) = fresh(&known) {
-            return Ok(addresses);
+        if known.until <= now && self.asking.try_lock().is_ok() {
+            let (this, resolver) = (self.clone(), resolver.clone());
+            tokio::spawn(async move { this.refresh(&resolver).await });
         }
-        let stale = known.filter(|known| known.until + STALE > Instant::now());
-        let _turn = match (&stale, self.asking.try_lock()) {
-            (_, Ok(turn)) => turn,
-            (Some(stale), Err(_)) => return Ok(stale.addresses.clone()),
-            (None, Err(_)) => self.asking.lock().await,
-        };
-        if let Some(addresses) = fresh(&self.known.load_full()) {
-            return Ok(addresses);
+        if known.until + STALE > now {
+            Ok(known.addresses.clone())
+        } else {
+            self.refresh(resolver).await
+        }
+    }
+
+    async fn refresh(&self, resolver: &Resolver) -> Result<Arc<[SocketAddr]>, Unresolved> {
+        let mut failed = self.asking.lock().await;
+        if let Some(known) = self.known.load_full()
+            && known.until > Instant::now()
+        {
+            return Ok(known.addresses.clone());
+        }
+        if failed.is_some_and(|at| at.elapsed() < TTL.0) {
+            return Err(Unresolved);
         }
         match self.ask(resolver).await {
             Some(known) => {
+                *failed = None;
                 let addresses = known.addresses.clone();
                 self.known.store(Some(Arc::new(known)));
                 Ok(addresses)
             }
-            None => stale.map(|stale| stale.addresses.clone()).ok_or(Unresolved),
+            None => {
+                *failed = Some(Instant::now());
+                Err(Unresolved)
+            }
         }
     }
 
@@ -143,13 +169,19 @@ mod tests {
 
     #[tokio::test]
     async fn literals_need_no_nameserver() {
-        let nobody = Resolver::new(&["127.0.0.1:1".parse().unwrap()]);
+        let nobody = Arc::new(Resolver::new(&["127.0.0.1:1".parse().unwrap()]));
         for (host, address) in [("127.0.0.1", "127.0.0.1:80"), ("[::1]", "[::1]:80")] {
-            let upstream = Upstream::new(false, host, 80, None, timeouts());
+            let upstream = Arc::new(Upstream::new(false, host, 80, None, timeouts()));
             let found = upstream.addresses(&nobody).await.unwrap();
             assert_eq!(found[0].to_string(), address);
         }
-        let upstream = Upstream::new(false, "no.such.name.invalid", 80, None, timeouts());
+        let upstream = Arc::new(Upstream::new(
+            false,
+            "no.such.name.invalid",
+            80,
+            None,
+            timeouts(),
+        ));
         assert_eq!(upstream.addresses(&nobody).await.unwrap_err(), Unresolved);
     }
 }

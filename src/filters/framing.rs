@@ -2,7 +2,7 @@
 //! so this looks at the bytes that came.
 
 use http::HeaderMap;
-use http::header::TRANSFER_ENCODING;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 
 use crate::error::Refusal;
 
@@ -11,19 +11,41 @@ pub fn check(
     headers: &HeaderMap,
     raw: impl FnOnce() -> Option<bytes::Bytes>,
 ) -> Result<(), Refusal> {
-    if !headers.contains_key(TRANSFER_ENCODING) {
-        return Ok(());
+    if headers.contains_key(TRANSFER_ENCODING) {
+        return check_encoding(headers, raw);
     }
+    // Twice the same length would do, but not every upstream reads "5, 5" as we would.
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    let Some(length) = lengths.next() else {
+        return Ok(());
+    };
+    let digits = !length.is_empty() && length.as_bytes().iter().all(u8::is_ascii_digit);
+    if digits && lengths.next().is_none() {
+        Ok(())
+    } else {
+        Err(Refusal::AmbiguousFraming)
+    }
+}
+
+/// Chunked, once, and no length beside it.
+fn check_encoding(
+    headers: &HeaderMap,
+    raw: impl FnOnce() -> Option<bytes::Bytes>,
+) -> Result<(), Refusal> {
+    let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
+    let chunked = encodings
+        .next()
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"chunked"));
     let has_length = raw().is_some_and(|raw| {
         raw.split(|b| *b == b'\n').any(|line| {
             line.get(..15)
                 .is_some_and(|name| name.eq_ignore_ascii_case(b"content-length:"))
         })
     });
-    if has_length {
-        Err(Refusal::AmbiguousFraming)
-    } else {
+    if chunked && encodings.next().is_none() && !has_length {
         Ok(())
+    } else {
+        Err(Refusal::AmbiguousFraming)
     }
 }
 
@@ -38,6 +60,22 @@ mod tests {
             headers.insert(TRANSFER_ENCODING, "chunked".parse().unwrap());
         }
         check(&headers, || Some(Bytes::from_static(raw.as_bytes())))
+    }
+
+    #[test]
+    fn one_length_of_digits() {
+        let lengths = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(CONTENT_LENGTH, value.parse().unwrap());
+            }
+            check(&headers, || None)
+        };
+        assert_eq!(lengths(&[]), Ok(()));
+        assert_eq!(lengths(&["5"]), Ok(()));
+        for bad in [&["5, 5"][..], &["5", "5"], &["+5"], &[""], &["0x5"]] {
+            assert_eq!(lengths(bad), Err(Refusal::AmbiguousFraming), "{bad:?}");
+        }
     }
 
     #[test]

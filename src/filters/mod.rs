@@ -2,17 +2,17 @@
 
 pub mod framing;
 mod identity;
-pub mod path;
 
 use std::sync::Arc;
 
+use http::Method;
 use http::header::{CONTENT_LENGTH, HOST};
 use http::request::Parts;
 
 use crate::auth::Identity;
 use crate::auth::signature::{self, Mode, Verdict};
 use crate::error::Refusal;
-use crate::route::{Builtin, Endpoint, Guard, Match, Route};
+use crate::route::{self, Builtin, Endpoint, Guard, Match, Route};
 use crate::snapshot::Snapshot;
 
 /// Where an admitted request goes.
@@ -70,7 +70,7 @@ pub async fn admit(
 
     // Before routing, so that routes, exemptions and denials all see the one path that was checked.
     let received = request.uri.path();
-    let path = path::normalise(received)?;
+    let path = route::normalise(received)?;
 
     let found = snapshot.routes.find(host(request), &path);
     trail.found = Some(found);
@@ -159,6 +159,12 @@ fn into_route(
     request: &Parts,
     path: &str,
 ) -> Result<Admitted, Refusal> {
+    // It would make the upstream show the credential that we add.
+    if request.method == Method::TRACE {
+        return Err(Refusal::MethodNotAllowed {
+            allow: "GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS",
+        });
+    }
     let rewritten = route.rewrite(request.uri.path(), path)?;
     let length = request
         .headers

@@ -6,6 +6,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 use super::Connection;
+use crate::config::LogSettings;
 use crate::error::Refusal;
 use crate::filters::{Admitted, Forward, Target, Trail};
 use crate::route::Route;
@@ -54,12 +55,16 @@ pub struct Ctx {
     pub started: Instant,
     pub snapshot: Arc<Snapshot>,
     pub connection: Option<Arc<Connection>>,
+    pub peer: Option<SocketAddr>,
+    pub log: LogSettings,
     pub trail: Trail,
     pub admitted: Option<Admitted>,
     pub refusal: Option<Refusal>,
     /// The upstream's addresses, and which of them is tried.
     pub addresses: Option<Arc<[SocketAddr]>>,
     pub attempt: usize,
+    /// Since when a connection is being sought.
+    pub connecting: Option<Instant>,
     /// Body bytes so far, for the caps.
     pub request_bytes: u64,
     pub response_bytes: u64,
@@ -76,6 +81,8 @@ impl Ctx {
         let in_flight = load.in_flight.fetch_add(1, Ordering::AcqRel) + 1;
         Ctx {
             started: Instant::now(),
+            peer: None,
+            log: snapshot.settings.log.clone(),
             snapshot,
             connection: None,
             trail: Trail::default(),
@@ -83,6 +90,7 @@ impl Ctx {
             refusal: None,
             addresses: None,
             attempt: 0,
+            connecting: None,
             request_bytes: 0,
             response_bytes: 0,
             tunnelled: None,

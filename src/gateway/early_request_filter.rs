@@ -14,6 +14,9 @@ pub(super) fn run(session: &mut Session, ctx: &mut Ctx) -> Result<()> {
     if let Some(connection) = &ctx.connection {
         connection.serving();
     }
+    ctx.peer = session
+        .client_addr()
+        .and_then(|address| address.as_inet().copied());
     let limits = &ctx.snapshot.settings.limits;
     session.set_total_drain_timeout(Some(DRAIN));
     session.set_read_timeout(Some(limits.stall));

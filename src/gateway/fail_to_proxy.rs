@@ -37,7 +37,11 @@ pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> Fail
         return gone;
     }
     let had_body = !session.is_body_empty();
-    if had_body || refusal.poisons_connection() {
+    // Pingora closes after a failed upstream, whatever we tell it; the caller should know.
+    let closes = had_body
+        || refusal.poisons_connection()
+        || matches!(refusal, Refusal::Upstream(_) | Refusal::TooLarge);
+    if closes {
         session.set_keepalive(None);
     }
     if respond::refusal(session, ctx, &refusal).await.is_err() {
@@ -48,7 +52,7 @@ pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> Fail
     }
     FailToProxy {
         error_code: refusal.status().as_u16(),
-        can_reuse_downstream: !had_body && !refusal.poisons_connection(),
+        can_reuse_downstream: !closes,
     }
 }
 

@@ -26,9 +26,7 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx) {
     };
     route.observe(&request.method, status, took.as_secs_f64());
 
-    if !ctx.snapshot.settings.log.access
-        || !tracing::enabled!(target: "ati::access", tracing::Level::INFO)
-    {
+    if !ctx.log.access || !tracing::enabled!(target: "ati::access", tracing::Level::INFO) {
         return;
     }
     let (bytes_in, bytes_out) = ctx.tunnelled.unwrap_or((
@@ -44,7 +42,7 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx) {
             .str("route", route.name())
             .num("bytes_in", bytes_in)
             .num("bytes_out", bytes_out);
-        if let Some(peer) = session.client_addr() {
+        if let Some(peer) = ctx.peer {
             record.str("peer", &peer.to_string());
         }
         if let Some(identity) = &ctx.trail.subject {

@@ -11,6 +11,7 @@ mod proxy_upstream_filter;
 mod request_body_filter;
 mod request_filter;
 mod respond;
+mod response_filter;
 mod tunnel;
 mod upstream_peer;
 mod upstream_request_filter;
@@ -94,8 +95,8 @@ impl ProxyHttp for Gateway {
         proxy_upstream_filter::run(session, ctx, &self.dialer).await
     }
 
-    async fn upstream_peer(&self, _: &mut Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
-        upstream_peer::run(ctx).await
+    async fn upstream_peer(&self, session: &mut Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
+        upstream_peer::run(session, ctx).await
     }
 
     fn fail_to_connect(
@@ -134,6 +135,16 @@ impl ProxyHttp for Gateway {
         ctx: &mut Ctx,
     ) -> Result<()> {
         upstream_response_filter::run(response, ctx)
+    }
+
+    async fn response_filter(
+        &self,
+        session: &mut Session,
+        response: &mut ResponseHeader,
+        _: &mut Ctx,
+    ) -> Result<()> {
+        response_filter::run(session, response);
+        Ok(())
     }
 
     fn upstream_response_body_filter(

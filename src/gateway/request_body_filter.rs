@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use pingora_error::Result;
+use pingora_error::{Error, Result};
 
 use super::{Ctx, refuse};
 use crate::error::Refusal;
@@ -9,7 +9,8 @@ pub(super) fn run(body: Option<&Bytes>, ctx: &mut Ctx) -> Result<()> {
     ctx.request_bytes += body.map_or(0, |body| body.len() as u64);
     let cap = ctx.forward().and_then(|(route, _)| route.caps.request);
     if cap.is_some_and(|cap| ctx.request_bytes > cap) {
-        return refuse(ctx, Refusal::TooLarge);
+        // The caller's doing: Pingora waits for an HTTP/2 upstream's answer otherwise.
+        return refuse(ctx, Refusal::TooLarge).map_err(|e: Box<Error>| e.into_down());
     }
     Ok(())
 }

@@ -42,9 +42,7 @@ pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
 /// Scripts grep these records, by message and by `"reason":"valid"`.
 fn log_signature(session: &Session, ctx: &Ctx, verdict: Verdict) {
     let settings = &ctx.snapshot.settings;
-    if !settings.log.signatures
-        || !tracing::enabled!(target: "ati::sig_verify", tracing::Level::INFO)
-    {
+    if !ctx.log.signatures || !tracing::enabled!(target: "ati::sig_verify", tracing::Level::INFO) {
         return;
     }
     let request = session.req_header();

@@ -19,6 +19,7 @@ use super::{Ctx, refuse, respond, upstream_response_filter};
 use crate::egress::{Attempt, peer};
 use crate::error::{Refusal, UpstreamFault};
 use crate::route::Route;
+use crate::snapshot::Snapshot;
 
 /// No upstream has more to say about a handshake.
 const MAX_HEAD: usize = 64 << 10;
@@ -48,12 +49,17 @@ pub(super) async fn run(
     ctx: &mut Ctx,
     dialer: &TransportConnector,
 ) -> Result<bool> {
+    if !session.is_body_empty() {
+        return refuse(ctx, Refusal::BadRequest);
+    }
     let Some((route, forward)) = ctx.forward() else {
         return refuse(ctx, Refusal::Internal);
     };
     let mut request = session.req_header().clone();
+    strip_hop_by_hop(&mut request);
     prepare(&mut request, route, forward)?;
-    prepare_handshake(&mut request)?;
+    request.insert_header(CONNECTION, "Upgrade")?;
+    request.insert_header(UPGRADE, "websocket")?;
 
     let connect = route.upstream.timeouts.connect;
     let opened = tokio::time::timeout(connect, open(route, ctx, dialer, &request)).await;
@@ -69,26 +75,45 @@ pub(super) async fn run(
     let Some((caller, sent_early)) = take_over(session, &answer).await else {
         return refuse(ctx, Refusal::Internal);
     };
+    // It may live for days; the keys that it began with shouldn't.
+    ctx.snapshot = Snapshot::retired();
+    ctx.admitted = None;
     let (_guard, closing) = ctx.load().enter_tunnel();
     let passed = relay::run(caller, upstream, &answer, sent_early, early, closing).await;
     ctx.tunnelled = Some(passed);
     Ok(false)
 }
 
-/// Extensions are not negotiated: both legs speak plain RFC 6455.
-fn prepare_handshake(request: &mut RequestHeader) -> Result<()> {
+/// What Pingora does on the ordinary way: before anything of ours is added, whatever the caller meant for us alone goes. Extensions are not
+/// negotiated: both legs speak plain RFC 6455.
+fn strip_hop_by_hop(request: &mut RequestHeader) {
+    let named: Vec<String> = request
+        .headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|name| name.trim().to_ascii_lowercase())
+        .filter(|name| !name.is_empty())
+        .collect();
+    for name in &named {
+        request.remove_header(name.as_str());
+    }
     for name in [
+        "connection",
         "keep-alive",
+        "proxy-connection",
         "te",
         "trailer",
+        "trailers",
         "transfer-encoding",
         "content-length",
+        "expect",
+        "http2-settings",
         "sec-websocket-extensions",
     ] {
         request.remove_header(name);
     }
-    request.insert_header(CONNECTION, "Upgrade")?;
-    request.insert_header(UPGRADE, "websocket")
 }
 
 /// Dial, ask, read the answer's head. What came after it belongs to the tunnel.
@@ -135,23 +160,26 @@ async fn read_answer(
 ) -> std::result::Result<(ResponseHeader, Vec<u8>), UpstreamFault> {
     let mut buffer = Vec::with_capacity(1024);
     loop {
-        if stream
-            .read_buf(&mut buffer)
-            .await
-            .map_err(|_| UpstreamFault::Closed)?
-            == 0
-        {
-            return Err(UpstreamFault::Closed);
-        }
         let mut headers = [httparse::EMPTY_HEADER; 128];
         let mut parsed = httparse::Response::new(&mut headers);
         match parsed.parse(&buffer) {
+            // Hints on the way to the answer; it may have come in the same piece.
+            Ok(httparse::Status::Complete(length))
+                if matches!(parsed.code, Some(100 | 102..=199)) =>
+            {
+                buffer.drain(..length);
+                continue;
+            }
             Ok(httparse::Status::Complete(length)) => {
                 let answer = into_header(&parsed).ok_or(UpstreamFault::Protocol)?;
                 return Ok((answer, buffer.split_off(length)));
             }
             Ok(httparse::Status::Partial) if buffer.len() < MAX_HEAD => {}
             _ => return Err(UpstreamFault::Protocol),
+        }
+        let read = stream.read_buf(&mut buffer).await;
+        if read.map_err(|_| UpstreamFault::Closed)? == 0 {
+            return Err(UpstreamFault::Closed);
         }
     }
 }
@@ -168,9 +196,6 @@ fn into_header(parsed: &httparse::Response<'_, '_>) -> Option<ResponseHeader> {
 
 /// The upstream said no: its status and headers go to the caller, its body doesn't.
 async fn decline(session: &mut Session, ctx: &mut Ctx, mut answer: ResponseHeader) -> Result<bool> {
-    if answer.status.is_informational() {
-        return refuse(ctx, Refusal::Upstream(UpstreamFault::Handshake));
-    }
     upstream_response_filter::strip(&mut answer);
     answer.remove_header("transfer-encoding");
     answer.insert_header("content-length", 0)?;

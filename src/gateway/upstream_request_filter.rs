@@ -16,13 +16,14 @@ pub(super) fn run(request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
     };
     prepare(request, route, forward)?;
     ctx.request_bytes = 0;
+    ctx.connecting = None;
     Ok(())
 }
 
 /// Strip what a caller may not send, then rewrite, then attach the credential: last, so that nothing of the caller's is left under
 /// its name.
 pub(super) fn prepare(request: &mut RequestHeader, route: &Route, forward: &Forward) -> Result<()> {
-    strip(request, forward.forwards_authorization);
+    strip(request, route, forward.forwards_authorization);
     let with_auth = !forward.forwards_authorization;
     let target = route.target(&forward.path, request.uri.query(), with_auth);
     request.set_raw_path(&target)?;
@@ -33,16 +34,28 @@ pub(super) fn prepare(request: &mut RequestHeader, route: &Route, forward: &Forw
 }
 
 /// Hop-by-hop headers are Pingora's to strip, those that Connection names among them; these are ours.
-fn strip(request: &mut RequestHeader, keep_authorization: bool) {
-    let is_ours = |name: &HeaderName| match name.as_str() {
+fn strip(request: &mut RequestHeader, route: &Route, keep_authorization: bool) {
+    let is_ours = |name: &str| match name {
         "authorization" => !keep_authorization,
         "traceparent" | "tracestate" | "proxy-authorization" | "proxy-authenticate" => true,
         other => other.starts_with("x-sandbox-"),
     };
+    // CGI and its children read X_Api_Key as X-Api-Key: a twin of a name that matters must not stand beside it.
+    let is_twin = |name: &str| {
+        let plain = name.replace('_', "-");
+        is_ours(&plain)
+            || matches!(
+                plain.as_str(),
+                "content-length" | "transfer-encoding" | "host"
+            )
+            || route.attachment.names().any(|ours| ours.as_str() == plain)
+    };
     let found: Vec<HeaderName> = request
         .headers
         .keys()
-        .filter(|name| is_ours(name))
+        .filter(|name| {
+            is_ours(name.as_str()) || (name.as_str().contains('_') && is_twin(name.as_str()))
+        })
         .cloned()
         .collect();
     for name in &found {

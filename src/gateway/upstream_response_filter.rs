@@ -2,10 +2,15 @@ use http::header::CONNECTION;
 use pingora_error::Result;
 use pingora_http::ResponseHeader;
 
-use super::{Ctx, respond};
+use super::{Ctx, refuse, respond};
+use crate::error::{Refusal, UpstreamFault};
 
 /// What concerns only the connection to the upstream stays here. Framing is Pingora's.
-pub(super) fn run(response: &mut ResponseHeader, ctx: &Ctx) -> Result<()> {
+pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
+    // Nobody asked for it: upgrades never come this way.
+    if response.status.as_u16() == 101 {
+        return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
+    }
     strip(response);
     respond::add_signature_status(response, ctx)
 }

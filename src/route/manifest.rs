@@ -257,13 +257,13 @@ fn build(name: &str, raw: Raw, base: &Url, attachment: Arc<Attachment>) -> Optio
             replace: raw.replace,
             deny: rules(&raw.deny),
             forward_authorization: rules(&raw.forward),
-            upstream: Upstream::new(
+            upstream: Arc::new(Upstream::new(
                 base.scheme() == "https",
                 base.host_str()?,
                 base.port_or_known_default()?,
                 raw.source,
                 raw.timeouts,
-            ),
+            )),
             base_path: base.path().trim_end_matches('/').to_owned(),
             host_header,
             attachment,
@@ -357,6 +357,7 @@ fn report(gaps: &Gaps, manifest: &ManifestFile, s: &mut Section<'_>, warnings: &
 
 #[cfg(test)]
 mod tests {
+    use super::super::path;
     use super::*;
     use crate::error::Refusal;
     use std::path::PathBuf;
@@ -470,9 +471,36 @@ mod tests {
         ] {
             assert_eq!(ask(denied), Err(Refusal::PathDenied), "{denied}");
         }
+        for denied in ["/admin;x", "/admin;/y", "/private;a=1/x"] {
+            assert_eq!(ask(denied), Err(Refusal::PathDenied), "{denied}");
+        }
         for fine in ["/administrator", "/private", "/x", "/", "/php"] {
             assert!(ask(fine).is_ok(), "{fine}");
         }
+    }
+
+    #[test]
+    fn a_replacement_makes_no_way_around() {
+        let away =
+            route("path_prefix = '/svc'\npath_replace = ['/api', '']\ndeny_paths = ['/admin']");
+        let ask = |route: &Route, path: &str| {
+            let received = format!("/svc{path}");
+            let decoded = path::normalise(&received).unwrap().into_owned();
+            route.rewrite(&received, &decoded).map(|path| path.path)
+        };
+        for path in [
+            "/api../admin",
+            "/api%2e%2e/admin",
+            "/api..%2fadmin",
+            "/api./x",
+        ] {
+            assert_eq!(ask(&away, path).unwrap_err().status(), 400, "{path}");
+        }
+        assert_eq!(ask(&away, "/api/admin"), Err(Refusal::PathDenied));
+        let root =
+            route("path_prefix = '/svc'\npath_replace = ['/v1', '/']\ndeny_paths = ['/admin']");
+        assert_eq!(ask(&root, "/v1/admin"), Err(Refusal::PathDenied));
+        assert_eq!(ask(&root, "/v1/fine").unwrap(), "//fine");
     }
 
     #[test]

@@ -3,10 +3,12 @@
 mod builtin;
 mod manifest;
 mod passthrough;
+mod path;
 mod rewrite;
 mod table;
 
 pub use builtin::{Builtin, Endpoint, Guard};
 pub use passthrough::{Caps, Route};
+pub use path::normalise;
 pub use rewrite::Rewritten;
 pub use table::{Match, Table, host_name};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 
+use super::path;
 use super::rewrite::{self, Rewritten};
 use crate::credential::Attachment;
 use crate::egress::Upstream;
@@ -18,7 +19,7 @@ pub struct Route {
     pub(super) replace: Option<(String, String)>,
     pub(super) deny: Vec<Rule>,
     pub(super) forward_authorization: Vec<Rule>,
-    pub upstream: Upstream,
+    pub upstream: Arc<Upstream>,
     /// The path of base_url, without a slash at its end.
     pub(super) base_path: String,
     pub host_header: HeaderValue,
@@ -54,6 +55,12 @@ impl Rule {
     }
 }
 
+fn without_parameters(path: &str) -> String {
+    let segments = path.split('/');
+    let bare = segments.map(|segment| segment.split(';').next().unwrap_or_default());
+    bare.collect::<Vec<_>>().join("/")
+}
+
 impl Route {
     /// The path for the upstream, unless a rule denies it.
     pub fn rewrite(&self, received: &str, decoded: &str) -> Result<Rewritten, Refusal> {
@@ -61,11 +68,19 @@ impl Route {
         let mut path = rewrite::strip(received, decoded, prefix)?;
         if let Some((from, to)) = &self.replace {
             path = rewrite::replace(path, from, to)?;
+            // What was put together anew is looked at anew: "/api" and "../x" were harmless apart.
+            path.decoded = path::normalise(&path.path)?.into_owned();
         }
-        if self.deny.iter().any(|rule| rule.covers(&path.decoded)) {
+        if self.denies(&path.decoded) {
             return Err(Refusal::PathDenied);
         }
         Ok(path)
+    }
+
+    /// Also without path parameters: many servers cut `;x` off every segment before they look.
+    fn denies(&self, path: &str) -> bool {
+        let denied = |path: &str| self.deny.iter().any(|rule| rule.covers(path));
+        denied(path) || (path.contains(';') && denied(&without_parameters(path)))
     }
 
     /// Whether the caller's own Authorization goes on instead of ours.

@@ -67,16 +67,7 @@ impl Table {
         problems: &mut Vec<Problem>,
         warnings: &mut Vec<Problem>,
     ) -> Self {
-        let mut table = Table {
-            builtins: builtin::ENDPOINTS
-                .iter()
-                .map(|endpoint| METRICS.route(endpoint.label))
-                .collect(),
-            unmatched: METRICS.route("unmatched"),
-            routes: Vec::new(),
-            by_host: HashMap::new(),
-            any_host: Prefixes::default(),
-        };
+        let mut table = Table::default();
         let mut compiler = Compiler::new(keyring, egress, problems, warnings);
         for manifest in manifests.iter().filter(|m| m.handler == "passthrough") {
             if let Some(compiled) = compiler.compile(manifest)
@@ -132,6 +123,20 @@ impl Table {
             .map_or(Match::Nothing, Match::Route)
     }
 
+    /// Take over what an older table knows about its upstreams' addresses: a reload must not depend on a nameserver.
+    pub fn adopt(&self, old: &Table) {
+        let known: HashMap<_, _> = old
+            .routes
+            .iter()
+            .map(|route| (route.upstream.key(), &route.upstream))
+            .collect();
+        for route in &self.routes {
+            if let Some(old) = known.get(&route.upstream.key()) {
+                route.upstream.adopt(old);
+            }
+        }
+    }
+
     pub fn route(&self, index: usize) -> &Route {
         &self.routes[index]
     }
@@ -149,6 +154,22 @@ impl Table {
             Match::Endpoint(endpoint) => &self.builtins[endpoint.kind as usize],
             Match::Route(index) => &self.routes[index].metrics,
             Match::Nothing => &self.unmatched,
+        }
+    }
+}
+
+/// With nothing but ATI's own paths.
+impl Default for Table {
+    fn default() -> Self {
+        Table {
+            builtins: builtin::ENDPOINTS
+                .iter()
+                .map(|endpoint| METRICS.route(endpoint.label))
+                .collect(),
+            unmatched: METRICS.route("unmatched"),
+            routes: Vec::new(),
+            by_host: HashMap::new(),
+            any_host: Prefixes::default(),
         }
     }
 }

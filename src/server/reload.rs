@@ -62,6 +62,7 @@ impl Reloader {
                 let keyring = built.snapshot.keyring.source().as_str();
                 let keys = built.snapshot.keyring.len();
                 let providers = built.snapshot.catalog.providers().len();
+                built.snapshot.routes.adopt(&self.current.load().routes);
                 self.current.store(Arc::new(built.snapshot));
                 info!(keyring, keys, providers, "reload done");
             }

@@ -1,5 +1,6 @@
 //! Everything that a request is judged by, built whole, swapped whole, pinned per request.
 
+use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::auth::signature::{Mode, SigningKey};
@@ -21,7 +22,7 @@ pub struct Snapshot {
     pub verifier: Option<Verifier>,
     pub catalog: Catalog,
     pub routes: Table,
-    pub resolver: Resolver,
+    pub resolver: Arc<Resolver>,
     pub keyring_loaded: SystemTime,
 }
 
@@ -111,7 +112,7 @@ impl Snapshot {
                 keyring,
                 signing,
                 verifier,
-                resolver: Resolver::new(&settings.egress.nameservers),
+                resolver: Arc::new(Resolver::new(&settings.egress.nameservers)),
                 settings,
                 catalog,
                 routes,
@@ -120,6 +121,23 @@ impl Snapshot {
             warnings,
             held,
         })
+    }
+
+    /// One that holds nothing, for requests that outlive theirs.
+    pub fn retired() -> Arc<Snapshot> {
+        static RETIRED: LazyLock<Arc<Snapshot>> = LazyLock::new(|| {
+            Arc::new(Snapshot {
+                settings: Settings::default(),
+                keyring: Keyring::empty(),
+                signing: None,
+                verifier: None,
+                catalog: Catalog::default(),
+                routes: Table::default(),
+                resolver: Arc::new(Resolver::new(&[])),
+                keyring_loaded: UNIX_EPOCH,
+            })
+        });
+        RETIRED.clone()
     }
 
     /// `jwt` or `disabled`, as `/health` says it.

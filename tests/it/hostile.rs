@@ -184,6 +184,26 @@ fn speaks_nonsense() {
 }
 
 #[test]
+fn switches_protocols_unasked() {
+    let upstream = says(
+        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nraw bytes",
+    );
+    refused(&start(&upstream, ""), 502, "it did not answer in HTTP");
+}
+
+#[test]
+fn a_failed_upstream_says_that_the_connection_ends() {
+    let proxy = start(&says(b""), "");
+    let mut client = proxy.client();
+    let response = client.get("/bad/x");
+    assert_eq!(
+        (response.status, response.header("connection")),
+        (502, Some("close"))
+    );
+    assert!(client.is_closed());
+}
+
+#[test]
 fn has_too_many_headers() {
     let upstream = Upstream::raw(|mut stream| {
         read_head(&mut stream);

@@ -152,6 +152,119 @@ fn what_a_caller_may_not_send_does_not_arrive() {
 }
 
 #[test]
+fn twins_of_names_that_matter_do_not_arrive() {
+    let upstream = Upstream::echo();
+    let proxy = with_keys()
+        .route(
+            "svc",
+            &upstream.url(),
+            "path_prefix = '/svc'\nauth_type = 'header'\nauth_key_name = 'api_key'",
+        )
+        .start();
+    let sent = [
+        ("X_Api_Key", "mine"),
+        ("X_Sandbox_Job_Id", "7"),
+        ("X-Sandbox_Id", "7"),
+        ("Content_Length", "5"),
+        ("Transfer_Encoding", "x"),
+        ("My_Own", "fine"),
+    ];
+    proxy.client().send("GET", "/svc/x", &sent, b"");
+    let names: Vec<String> = upstream
+        .last()
+        .headers
+        .iter()
+        .map(|(name, _)| name.clone())
+        .collect();
+    let left: Vec<&String> = names.iter().filter(|name| name.contains('_')).collect();
+    assert_eq!(left, ["my_own"]);
+}
+
+#[test]
+fn trace_would_show_the_credential() {
+    let upstream = Upstream::echo();
+    let proxy = Setup::new()
+        .route("svc", &upstream.url(), "path_prefix = '/svc'")
+        .start();
+    let response = proxy.client().send("TRACE", "/svc/x", &[], b"");
+    assert_eq!(response.status, 405);
+    assert!(upstream.received().is_empty());
+}
+
+#[test]
+fn old_callers_get_what_they_can_read() {
+    let upstream = Upstream::fixed(
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    );
+    let proxy = Setup::new()
+        .route("svc", &upstream.url(), "path_prefix = '/svc'")
+        .start();
+    let mut client = proxy.client();
+    client.write(b"GET /svc/x HTTP/1.0\r\nconnection: keep-alive\r\n\r\n");
+    let response = client.read(false);
+    assert_eq!(
+        (
+            response.header("transfer-encoding"),
+            response.text().as_str()
+        ),
+        (None, "abc")
+    );
+}
+
+#[test]
+fn a_dead_name_holds_up_nobody_for_long() {
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let upstream = Upstream::echo();
+    let proxy = Setup::new()
+        .conf(&format!(
+            "[egress]\nnameservers = [\"{}\"]\n",
+            silent.local_addr().unwrap()
+        ))
+        .route(
+            "dead",
+            "http://dead.test:1",
+            "path_prefix = '/dead'\nconnect_timeout_seconds = 1",
+        )
+        .route("svc", &upstream.url(), "path_prefix = '/svc'")
+        .start();
+    let started = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..12 {
+            scope.spawn(|| assert_eq!(proxy.client().get("/dead/x").status, 502));
+        }
+        assert_eq!(proxy.client().get("/svc/x").status, 200);
+    });
+    // All twelve share one answer; in turn they would take twelve seconds.
+    assert!(
+        started.elapsed() < std::time::Duration::from_secs(6),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+#[test]
+fn a_reload_does_not_forget_addresses() {
+    let upstream = Upstream::echo();
+    let nameserver = Nameserver::answering(&["127.0.0.1"]);
+    let proxy = Setup::new()
+        .conf(&format!(
+            "[egress]\nnameservers = [\"{}\"]\n",
+            nameserver.address
+        ))
+        .route(
+            "named",
+            &format!("http://up.test:{}", upstream.address.port()),
+            "path_prefix = '/n'",
+        )
+        .start();
+    assert_eq!(proxy.client().get("/n/x").status, 200);
+    let asked = nameserver.asked();
+    proxy.reload();
+    assert_eq!(proxy.client().get("/n/x").status, 200);
+    assert_eq!(nameserver.asked(), asked);
+}
+
+#[test]
 fn denied_paths_stay_denied_however_they_are_written() {
     let upstream = Upstream::echo();
     let proxy = Setup::new()
@@ -328,7 +441,7 @@ fn tls_is_verified_for_names_and_addresses_and_speaks_http2() {
         .route(
             "h2",
             &format!("https://up.test:{named}"),
-            "path_prefix = '/h2'\nauth_type = 'bearer'\nauth_key_name = 'api_key'",
+            "path_prefix = '/h2'\nauth_type = 'bearer'\nauth_key_name = 'api_key'\nmax_request_bytes = 1000",
         )
         .route(
             "wrong-name",
@@ -357,6 +470,11 @@ fn tls_is_verified_for_names_and_addresses_and_speaks_http2() {
         format!("h2 /a up.test:{named} Bearer {KEY}")
     );
     assert_eq!(ask("/address/a").text(), "h1");
+    // The cap holds at once, over HTTP/2 too.
+    let mut client = proxy.client();
+    client.write(b"POST /h2/a HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
+    client.write(format!("7d0\r\n{}\r\n", "x".repeat(2000)).as_bytes());
+    assert_eq!(client.read(false).status, 413);
     for path in ["/wrong-name/a", "/wrong-address/a", "/foreign/a"] {
         let response = ask(path);
         assert_eq!(

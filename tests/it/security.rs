@@ -420,6 +420,8 @@ fn ambiguous_framing_is_refused() {
         "POST /call HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello",
         "POST /call HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
         "POST /call HTTP/1.0\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST /call HTTP/1.1\r\nhost: x\r\ncontent-length: 5, 5\r\n\r\nhello",
+        "POST /call HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
         "GET /health HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
     ];
     for request in cases {

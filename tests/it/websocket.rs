@@ -161,6 +161,7 @@ fn messages_of_every_size_go_both_ways() {
         (&json!(101), &json!("/ws/room"))
     );
     assert!(line["bytes_in"].as_u64().unwrap() > 6 << 20);
+    assert!(line["peer"].as_str().unwrap().starts_with("127.0.0.1:"));
 }
 
 #[test]
@@ -232,6 +233,56 @@ fn handshakes_carry_our_credential_and_the_callers_subprotocol() {
     .start();
     connect(&proxy, "/ws/x?a=b");
     assert_eq!(echo.last_handshake().0, "/x?a=b&token=planted-socket-key");
+}
+
+#[test]
+fn what_was_meant_for_us_alone_stays_here() {
+    let echo = Echo::start();
+    let proxy = setup(&echo, "auth_type = 'bearer'\nauth_key_name = 'api_key'").start();
+    let mut client = proxy.client();
+    client.write(
+        b"GET /ws/x HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: Upgrade, X-Named, Authorization\r\nx-named: 1\r\n\
+          proxy-connection: x\r\nexpect: 100-continue\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    );
+    let response = client.read(false);
+    assert_eq!(response.status, 101);
+    assert_eq!(
+        response.header("sec-websocket-accept"),
+        Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
+    );
+    let (_, got) = echo.last_handshake();
+    let has = |name: &str| got.iter().any(|(known, _)| known == name);
+    assert!(!has("x-named") && !has("proxy-connection") && !has("expect"));
+    // Naming it doesn't take our credential away.
+    assert!(has("authorization"));
+
+    let mut client = proxy.client();
+    client.write(
+        b"GET /ws/x HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: Upgrade\r\ncontent-length: 300\r\n\
+          sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    );
+    assert_eq!(client.read(false).status, 400);
+}
+
+#[test]
+fn hints_before_the_handshake_are_passed_over() {
+    let upstream = Upstream::fixed(
+        "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\r\n\x01\x02hi",
+    );
+    let proxy = Setup::new()
+        .route(
+            "ws",
+            &upstream.url(),
+            "path_prefix = '/ws'\nforward_websockets = true",
+        )
+        .start();
+    let mut client = proxy.client();
+    client.write(
+        b"GET /ws/x HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-version: 13\r\nsec-websocket-key: x\r\n\r\n",
+    );
+    assert_eq!(client.read(false).status, 101);
+    // What came with the answer is part of the conversation.
+    assert_eq!(client.read_some(), b"\x01\x02hi");
 }
 
 #[test]

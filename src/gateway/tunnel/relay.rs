@@ -49,16 +49,18 @@ pub(super) async fn run(
         closing,
         &mut received,
     );
-    // A side that is gone ends both: nobody is left to talk to.
-    tokio::select! {
-        _ = up => {}
-        _ = down => {}
+    // A side that has ended is told on; the other has a moment for its last words.
+    {
+        tokio::pin!(up, down);
+        tokio::select! {
+            _ = &mut up => {
+                let _ = tokio::time::timeout(FAREWELL, down).await;
+            }
+            _ = &mut down => {
+                let _ = tokio::time::timeout(FAREWELL, up).await;
+            }
+        }
     }
-    let goodbye = async {
-        let _ = caller_write.shutdown().await;
-        let _ = upstream_write.shutdown().await;
-    };
-    let _ = tokio::time::timeout(FAREWELL, goodbye).await;
     (sent, received)
 }
 
@@ -91,7 +93,7 @@ async fn copy(
             read = from.read_buf(&mut buffer) => {
                 // After our Close, the only thing to wait for is theirs.
                 if read? == 0 {
-                    return Ok(());
+                    return to.shutdown().await;
                 }
                 if said_goodbye {
                     buffer.clear();

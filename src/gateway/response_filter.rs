@@ -1,0 +1,12 @@
+use http::Version;
+use http::header::TRANSFER_ENCODING;
+use pingora_http::ResponseHeader;
+use pingora_proxy::Session;
+
+/// HTTP/1.0 knows no chunks: the end of the connection is the end of the body.
+pub(super) fn run(session: &mut Session, response: &mut ResponseHeader) {
+    if session.req_header().version == Version::HTTP_10 {
+        response.remove_header(&TRANSFER_ENCODING);
+        session.set_keepalive(None);
+    }
+}
