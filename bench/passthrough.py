@@ -257,4 +257,5 @@ bare pingora: forwards, and nothing else ([bare_pingora.rs](../bare_pingora.rs))
     print(f"written: {path}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
+use http::HeaderName;
 use ring::hmac;
 use zeroize::Zeroizing;
 
 use crate::keyring::Secret;
 use crate::pattern::Pattern;
 
-pub const HEADER: &str = "x-sandbox-signature";
+pub const HEADER: HeaderName = HeaderName::from_static("x-sandbox-signature");
 
 /// Paths that probes and package caches use without a signature.
 pub const DEFAULT_EXEMPT: [&str; 9] = [
@@ -120,7 +121,7 @@ pub fn check(
     if header.is_empty() {
         return Verdict::Missing;
     }
-    let Some((timestamp, digits)) = std::str::from_utf8(header).ok().and_then(split) else {
+    let Some((timestamp, digits)) = split(header) else {
         return Verdict::Malformed;
     };
     let Ok(signed_at) = timestamp.parse::<i64>() else {
@@ -135,12 +136,15 @@ pub fn check(
     let Some(SigningKey(key)) = key else {
         return Verdict::NoSecret;
     };
-    if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return Verdict::Malformed;
-    }
     let mut tag = [0u8; 32];
     if hex::decode_to_slice(digits, &mut tag).is_err() {
-        return Verdict::Mismatch;
+        // Not hex at all, or hex of another length.
+        let is_hex = digits.bytes().all(|b| b.is_ascii_hexdigit());
+        return if is_hex {
+            Verdict::Mismatch
+        } else {
+            Verdict::Malformed
+        };
     }
     let mut message = Vec::with_capacity(timestamp.len() + method.len() + path.len() + 2);
     message.extend_from_slice(timestamp.as_bytes());
@@ -155,17 +159,24 @@ pub fn check(
 }
 
 /// `t` and `s`, neither of them empty. Other parts are allowed, parts without `=` are not.
-fn split(header: &str) -> Option<(&str, &str)> {
-    let (mut timestamp, mut digits) = ("", "");
-    for part in header.split(',') {
-        let (key, value) = part.trim().split_once('=')?;
-        match key.trim_end() {
-            "t" => timestamp = value.trim(),
-            "s" => digits = value.trim(),
+fn split(header: &[u8]) -> Option<(&str, &str)> {
+    let (mut timestamp, mut digits): (&[u8], &[u8]) = (b"", b"");
+    for part in header.split(|byte| *byte == b',') {
+        let at = part.iter().position(|byte| *byte == b'=')?;
+        let value = part[at + 1..].trim_ascii();
+        match part[..at].trim_ascii() {
+            b"t" => timestamp = value,
+            b"s" => digits = value,
             _ => {}
         }
     }
-    (!timestamp.is_empty() && !digits.is_empty()).then_some((timestamp, digits))
+    if timestamp.is_empty() || digits.is_empty() {
+        return None;
+    }
+    Some((
+        std::str::from_utf8(timestamp).ok()?,
+        std::str::from_utf8(digits).ok()?,
+    ))
 }
 
 #[cfg(test)]

@@ -64,11 +64,12 @@ fn refuse<T>(ctx: &mut Ctx, refusal: Refusal) -> Result<T> {
 
 #[async_trait]
 impl ProxyHttp for Gateway {
-    type CTX = Ctx;
+    /// Boxed: Pingora moves it from future to future, and every one of them is copied to the heap with room for it.
+    type CTX = Box<Ctx>;
 
     /// Pins the one snapshot that this request is judged by.
-    fn new_ctx(&self) -> Ctx {
-        Ctx::new(self.current.load_full(), &self.load)
+    fn new_ctx(&self) -> Box<Ctx> {
+        Box::new(Ctx::new(self.current.load_full(), &self.load))
     }
 
     /// None: bodies pass as they are.
@@ -77,25 +78,33 @@ impl ProxyHttp for Gateway {
     fn on_connection_reuse(
         &self,
         _session: &mut Session,
-        ctx: &mut Ctx,
+        ctx: &mut Box<Ctx>,
         connection: Box<dyn Any + Send + Sync>,
     ) {
         ctx.connection = connection.downcast().ok().map(|boxed| *boxed);
     }
 
-    async fn early_request_filter(&self, session: &mut Session, ctx: &mut Ctx) -> Result<()> {
+    async fn early_request_filter(&self, session: &mut Session, ctx: &mut Box<Ctx>) -> Result<()> {
         early_request_filter::run(session, ctx)
     }
 
-    async fn request_filter(&self, session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
+    async fn request_filter(&self, session: &mut Session, ctx: &mut Box<Ctx>) -> Result<bool> {
         request_filter::run(session, ctx).await
     }
 
-    async fn proxy_upstream_filter(&self, session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
+    async fn proxy_upstream_filter(
+        &self,
+        session: &mut Session,
+        ctx: &mut Box<Ctx>,
+    ) -> Result<bool> {
         proxy_upstream_filter::run(session, ctx, &self.dialer).await
     }
 
-    async fn upstream_peer(&self, session: &mut Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
+    async fn upstream_peer(
+        &self,
+        session: &mut Session,
+        ctx: &mut Box<Ctx>,
+    ) -> Result<Box<HttpPeer>> {
         upstream_peer::run(session, ctx).await
     }
 
@@ -103,7 +112,7 @@ impl ProxyHttp for Gateway {
         &self,
         _: &mut Session,
         _: &HttpPeer,
-        ctx: &mut Ctx,
+        ctx: &mut Box<Ctx>,
         e: Box<Error>,
     ) -> Box<Error> {
         fail_to_connect::run(e, ctx)
@@ -113,7 +122,7 @@ impl ProxyHttp for Gateway {
         &self,
         _: &mut Session,
         request: &mut RequestHeader,
-        ctx: &mut Ctx,
+        ctx: &mut Box<Ctx>,
     ) -> Result<()> {
         upstream_request_filter::run(request, ctx)
     }
@@ -123,7 +132,7 @@ impl ProxyHttp for Gateway {
         _: &mut Session,
         body: &mut Option<Bytes>,
         _end: bool,
-        ctx: &mut Ctx,
+        ctx: &mut Box<Ctx>,
     ) -> Result<()> {
         request_body_filter::run(body.as_ref(), ctx)
     }
@@ -132,7 +141,7 @@ impl ProxyHttp for Gateway {
         &self,
         _: &mut Session,
         response: &mut ResponseHeader,
-        ctx: &mut Ctx,
+        ctx: &mut Box<Ctx>,
     ) -> Result<()> {
         upstream_response_filter::run(response, ctx)
     }
@@ -141,7 +150,7 @@ impl ProxyHttp for Gateway {
         &self,
         session: &mut Session,
         response: &mut ResponseHeader,
-        _: &mut Ctx,
+        _: &mut Box<Ctx>,
     ) -> Result<()> {
         response_filter::run(session, response);
         Ok(())
@@ -152,26 +161,31 @@ impl ProxyHttp for Gateway {
         _: &mut Session,
         body: &mut Option<Bytes>,
         _end: bool,
-        ctx: &mut Ctx,
+        ctx: &mut Box<Ctx>,
     ) -> Result<Option<Duration>> {
         upstream_response_body_filter::run(body.as_ref(), ctx)?;
         Ok(None)
     }
 
-    async fn fail_to_proxy(&self, session: &mut Session, e: &Error, ctx: &mut Ctx) -> FailToProxy {
+    async fn fail_to_proxy(
+        &self,
+        session: &mut Session,
+        e: &Error,
+        ctx: &mut Box<Ctx>,
+    ) -> FailToProxy {
         fail_to_proxy::run(session, e, ctx).await
     }
 
-    async fn logging(&self, session: &mut Session, e: Option<&Error>, ctx: &mut Ctx) {
+    async fn logging(&self, session: &mut Session, e: Option<&Error>, ctx: &mut Box<Ctx>) {
         logging::run(session, e, ctx);
     }
 
     /// Pingora's own error lines would carry the URL; ours say what is to be said.
-    fn suppress_error_log(&self, _: &Session, _: &Ctx, _: &Error) -> bool {
+    fn suppress_error_log(&self, _: &Session, _: &Box<Ctx>, _: &Error) -> bool {
         true
     }
 
-    fn request_summary(&self, session: &Session, _: &Ctx) -> String {
+    fn request_summary(&self, session: &Session, _: &Box<Ctx>) -> String {
         session.req_header().method.to_string()
     }
 }

@@ -27,7 +27,8 @@ pub(super) async fn run(
         Target::Upstream(forward) => {
             let route = ctx.snapshot.routes.route(forward.route);
             if route.websockets && tunnel::is_asked_for(session.req_header()) {
-                tunnel::run(session, ctx, dialer).await
+                // Boxed: its future is large, and would be moved with this one by every request that is no WebSocket.
+                Box::pin(tunnel::run(session, ctx, dialer)).await
             } else {
                 Ok(true)
             }

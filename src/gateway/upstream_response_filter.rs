@@ -1,3 +1,4 @@
+use http::HeaderName;
 use http::header::CONNECTION;
 use pingora_error::Result;
 use pingora_http::ResponseHeader;
@@ -16,32 +17,32 @@ pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
 }
 
 pub(super) fn strip(response: &mut ResponseHeader) {
-    if response.headers.contains_key(CONNECTION) {
-        let named: Vec<String> = response
-            .headers
-            .get_all(CONNECTION)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            .map(|name| name.trim().to_ascii_lowercase())
-            .filter(|name| {
-                !matches!(
-                    name.as_str(),
-                    "" | "close" | "transfer-encoding" | "content-length"
-                )
-            })
-            .collect();
-        for name in &named {
-            response.remove_header(name.as_str());
-        }
-        response.remove_header(&CONNECTION);
-    }
-    for name in [
-        "keep-alive",
-        "proxy-connection",
-        "proxy-authenticate",
-        "upgrade",
-    ] {
+    let named: Vec<String> = response
+        .headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|name| name.trim().to_ascii_lowercase())
+        .filter(|name| !matches!(name.as_str(), "transfer-encoding" | "content-length"))
+        .collect();
+    let is_hop_by_hop = |name: &str| {
+        let known = [
+            "connection",
+            "keep-alive",
+            "proxy-connection",
+            "proxy-authenticate",
+            "upgrade",
+        ];
+        known.contains(&name) || named.iter().any(|other| other == name)
+    };
+    let found: Vec<HeaderName> = response
+        .headers
+        .keys()
+        .filter(|name| is_hop_by_hop(name.as_str()))
+        .cloned()
+        .collect();
+    for name in &found {
         response.remove_header(name);
     }
 }

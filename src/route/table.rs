@@ -10,6 +10,8 @@ use crate::error::{Intro, Problem};
 use crate::keyring::Keyring;
 use crate::telemetry::metrics::{METRICS, RouteMetrics};
 
+type Lookup<V> = HashMap<String, V, foldhash::fast::RandomState>;
+
 /// What a host and a path lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
@@ -24,14 +26,14 @@ pub struct Table {
     unmatched: Arc<RouteMetrics>,
     routes: Vec<Route>,
     /// Routes for one host, and those for any.
-    by_host: HashMap<String, Prefixes>,
+    by_host: Lookup<Prefixes>,
     any_host: Prefixes,
 }
 
 /// Routes by path prefix. A path is looked up by its own prefixes, longest first, never by going through the routes.
 #[derive(Default)]
 struct Prefixes {
-    routes: HashMap<String, usize>,
+    routes: Lookup<usize>,
     /// The most segments that any prefix here has: a long path isn't asked about more often than that.
     depth: usize,
 }
@@ -168,7 +170,7 @@ impl Default for Table {
                 .collect(),
             unmatched: METRICS.route("unmatched"),
             routes: Vec::new(),
-            by_host: HashMap::new(),
+            by_host: Lookup::default(),
             any_host: Prefixes::default(),
         }
     }

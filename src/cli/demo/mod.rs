@@ -7,6 +7,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::HeaderName;
+use http::header::AUTHORIZATION;
 use zeroize::Zeroizing;
 
 use super::output;
@@ -38,7 +40,7 @@ struct Step {
     title: &'static str,
     address: SocketAddr,
     path: &'static str,
-    headers: Vec<(&'static str, String)>,
+    headers: Vec<(HeaderName, String)>,
     status: u16,
     shows: &'static str,
 }
@@ -138,10 +140,7 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             title: "Signed and with a token: admitted (this build has no tools yet)",
             address: edge,
             path: "/tools",
-            headers: vec![
-                signed("/tools"),
-                ("authorization", format!("Bearer {token}")),
-            ],
+            headers: vec![signed("/tools"), (AUTHORIZATION, format!("Bearer {token}"))],
             status: 501,
             shows: "not implemented",
         },
