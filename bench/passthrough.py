@@ -216,7 +216,8 @@ def main():
                 c.round(1, args.connections)
                 c.rounds.clear()
             for n in range(args.rounds):
-                for c in made:
+                # Forwards, then backwards: whoever follows the busiest one is at a disadvantage.
+                for c in made if n % 2 == 0 else reversed(made):
                     c.round(args.seconds, args.connections)
                 print(f"{'logs on' if logs else 'logs off'}, round {n + 1}: " + ", ".join(f"{c.name} {c.rounds[-1]['cpu']:.2f}" for c in made), flush=True)
             tables.append(table(made))
@@ -236,7 +237,7 @@ def main():
     model = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
     text = f"""# Passthrough, {now:%Y-%m-%d %H:%M} UTC
 
-{os.cpu_count()} cores ({model[1] if model else "unknown"}), loopback, {args.connections} connections, {args.rounds} interleaved rounds
+{os.cpu_count()} cores ({model[1] if model else "unknown"}), loopback, {args.connections} connections, {args.rounds} interleaved rounds, forwards and backwards in turn,
 of {args.seconds} s each; medians, ratios round by round. Each proxy is one worker on one core; nginx as upstream and wrk share the other. {versions[0]}; {versions[1]}.
 
 ati: enforce mode, a signed request, route, strip, bearer. haproxy: the same job. nginx: a reverse proxy that sets one header.

@@ -77,7 +77,7 @@ pub fn edge(
             let proxy = worker.proxy.clone();
             worker.runtime.spawn(async move {
                 let _guard = guard;
-                connection::serve(stream, peer, proxy, &shared.shutdown, &limits).await;
+                connection::serve(stream, peer, proxy, shared.shutdown.clone(), limits).await;
             });
         }
     }))
