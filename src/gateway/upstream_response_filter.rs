@@ -22,6 +22,8 @@ pub(super) fn strip(response: &mut ResponseHeader) {
         .get_all(CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
+        // What nearly every upstream says, and no header's name.
+        .filter(|value| !matches!(*value, "keep-alive" | "close"))
         .flat_map(|value| value.split(','))
         .map(|name| name.trim().to_ascii_lowercase())
         .filter(|name| !matches!(name.as_str(), "transfer-encoding" | "content-length"))
