@@ -60,25 +60,11 @@ pub enum UpstreamFault {
     Timeout,
     Closed,
     Protocol,
-    /// The answer to a WebSocket handshake was none.
-    Handshake,
     /// More body than `max_response_bytes`.
     TooLarge,
 }
 
 impl UpstreamFault {
-    pub const ALL: [UpstreamFault; 9] = [
-        UpstreamFault::Unresolved,
-        UpstreamFault::Connect,
-        UpstreamFault::ConnectTimeout,
-        UpstreamFault::Tls,
-        UpstreamFault::Timeout,
-        UpstreamFault::Closed,
-        UpstreamFault::Protocol,
-        UpstreamFault::Handshake,
-        UpstreamFault::TooLarge,
-    ];
-
     /// The `kind` label of `ati_upstream_errors_total`.
     pub fn kind(self) -> &'static str {
         match self {
@@ -89,7 +75,6 @@ impl UpstreamFault {
             UpstreamFault::Timeout => "timeout",
             UpstreamFault::Closed => "closed",
             UpstreamFault::Protocol => "protocol",
-            UpstreamFault::Handshake => "handshake",
             UpstreamFault::TooLarge => "too_large",
         }
     }
@@ -103,7 +88,6 @@ impl UpstreamFault {
             UpstreamFault::Timeout => "timed out while waiting for data",
             UpstreamFault::Closed => "it closed the connection",
             UpstreamFault::Protocol => "it did not answer in HTTP",
-            UpstreamFault::Handshake => "it did not accept the WebSocket handshake",
             UpstreamFault::TooLarge => "its answer exceeds max_response_bytes",
         }
     }

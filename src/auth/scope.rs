@@ -22,10 +22,6 @@ impl Scopes {
             covers(granted, required) || legacy.as_deref().is_some_and(|old| covers(granted, old))
         })
     }
-
-    pub fn is_wildcard(&self) -> bool {
-        self.iter().any(|scope| scope == "*")
-    }
 }
 
 /// One granted word against one name.

@@ -14,7 +14,7 @@ pub use environment::{Environment, VARIABLES, ati_dir};
 pub use flags::Flags;
 pub use jwt::{JwtSettings, KeySource, private_key_of_config, private_key_of_environment};
 pub use manifest::{ManifestFile, read_manifests};
-pub use section::{Section, nearest};
+pub use section::Section;
 
 use crate::auth::signature::{self, Mode};
 use crate::egress;

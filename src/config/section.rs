@@ -87,7 +87,7 @@ impl<'a> Section<'a> {
 }
 
 /// The known name that a typo most likely meant.
-pub fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
+fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
     known
         .iter()
         .map(|candidate| (strsim::jaro_winkler(name, candidate), *candidate))

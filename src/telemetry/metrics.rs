@@ -98,7 +98,7 @@ pub const CATALOGUE: &[(&str, &str, &str, &str)] = &[
         "ati_upstream_errors_total",
         "counter",
         "route, kind",
-        "Upstreams that failed: dns, connect, connect_timeout, tls, timeout, closed, protocol, handshake, too_large.",
+        "Upstreams that failed: dns, connect, connect_timeout, tls, timeout, closed, protocol, too_large.",
     ),
 ];
 
