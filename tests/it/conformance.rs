@@ -1,6 +1,7 @@
 //! What clients of existing deployments observe on the wire.
 
 use crate::support::ati::Setup;
+use crate::support::eventually;
 use crate::support::http::Client;
 use crate::support::tokens::{bearer, claims, key_pair};
 use serde_json::json;
@@ -184,7 +185,6 @@ fn the_admin_listener_answers_operators() {
     assert_eq!(admin.get("/ready").status, 200);
     assert_eq!(admin.get("/nope").status, 404);
     assert_eq!(admin.send("POST", "/metrics", &[], b"").status, 405);
-    let metrics = Client::connect(proxy.admin).get("/metrics").text();
     for series in [
         r#"ati_requests_total{method="GET",route="/health",status="2xx"} 1"#,
         r#"ati_requests_total{method="other",route="/health",status="4xx"} 1"#,
@@ -196,7 +196,10 @@ fn the_admin_listener_answers_operators() {
         r#"ati_request_duration_seconds_count{route="/health"} 2"#,
         "ati_keyring_loaded_timestamp_seconds",
     ] {
-        assert!(metrics.contains(series), "{series} in\n{metrics}");
+        eventually(series, || {
+            let metrics = Client::connect(proxy.admin).get("/metrics").text();
+            metrics.contains(series).then_some(())
+        });
     }
     // The edge doesn't answer for the admin listener.
     assert_eq!(proxy.client().get("/metrics").status, 404);

@@ -142,7 +142,7 @@ fn thousands_of_idle_connections_come_and_go() {
         );
         assert_eq!(client.read(false).status, 101);
     }
-    assert_eq!(proxy.metric(r#"ati_in_flight{route="ws"}"#), 500.0);
+    proxy.settles(r#"ati_in_flight{route="ws"}"#, 500.0);
     assert_eq!(proxy.client().get("/svc/x").status, 200);
     let (with_all, _) = memory(&proxy);
     assert!(with_all < 400, "{with_all} MiB");

@@ -126,7 +126,9 @@ fn more_connections_than_allowed_get_503() {
     eventually("room again", || {
         (proxy.client().get("/health").status == 200).then_some(())
     });
-    assert!(proxy.metric(r#"ati_refusals_total{reason="too_many_connections"}"#) >= 1.0);
+    eventually("the refusal counted", || {
+        (proxy.metric(r#"ati_refusals_total{reason="too_many_connections"}"#) >= 1.0).then_some(())
+    });
 }
 
 #[test]
@@ -211,7 +213,13 @@ fn more_connections_than_descriptors_are_refused_not_left_hanging() {
             .filter_map(|(name, value)| Some((name, value?))),
     );
     let proxy = setup.start_with(shell);
-    assert!(proxy.log.text().contains("open files allow 50"));
+    eventually("the warning", || {
+        proxy
+            .log
+            .text()
+            .contains("open files allow 50")
+            .then_some(())
+    });
     let mut idle: Vec<Client> = (0..50).map(|_| proxy.client()).collect();
     for client in &mut idle {
         assert_eq!(client.get("/health").status, 200);

@@ -75,10 +75,7 @@ fn enforce_refuses_by_name() {
             .then_some(())
     });
     assert!(!proxy.log.text().contains(SIGNING));
-    assert_eq!(
-        proxy.metric(r#"ati_refusals_total{reason="hmac_mismatch"}"#),
-        1.0
-    );
+    proxy.settles(r#"ati_refusals_total{reason="hmac_mismatch"}"#, 1.0);
 }
 
 #[test]
@@ -231,17 +228,17 @@ fn a_token_is_verified_once() {
             });
         }
     });
-    assert_eq!(proxy.metric(r#"ati_token_cache_total{result="miss"}"#), 1.0);
-    assert_eq!(
-        proxy.metric(r#"ati_token_cache_total{result="hit"}"#),
-        (REQUESTS - 1) as f64
+    proxy.settles(r#"ati_token_cache_total{result="miss"}"#, 1.0);
+    proxy.settles(
+        r#"ati_token_cache_total{result="hit"}"#,
+        (REQUESTS - 1) as f64,
     );
     // A reload forgets: the key may have changed.
     proxy.reload();
     proxy
         .client()
         .send("GET", "/tools", &[("authorization", &token)], b"");
-    assert_eq!(proxy.metric(r#"ati_token_cache_total{result="miss"}"#), 2.0);
+    proxy.settles(r#"ati_token_cache_total{result="miss"}"#, 2.0);
 }
 
 #[test]
@@ -709,6 +706,6 @@ fn a_rotated_secret_counts_and_a_broken_file_changes_nothing() {
     write(&proxy.path("keyring.enc"), sealed("third"));
     assert_eq!(proxy.reload()["message"], "reload done");
     assert!(passes("third") && !passes("second"));
-    assert_eq!(proxy.metric(r#"ati_reloads_total{outcome="ok"}"#), 2.0);
-    assert_eq!(proxy.metric(r#"ati_reloads_total{outcome="failed"}"#), 2.0);
+    proxy.settles(r#"ati_reloads_total{outcome="ok"}"#, 2.0);
+    proxy.settles(r#"ati_reloads_total{outcome="failed"}"#, 2.0);
 }

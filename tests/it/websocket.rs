@@ -142,7 +142,7 @@ fn messages_of_every_size_go_both_ways() {
     socket.send(Message::Ping("p".into())).unwrap();
     assert_eq!(socket.read().unwrap(), Message::Pong("p".into()));
     assert_eq!(echo.last_handshake().0, "/room?x=1");
-    assert_eq!(proxy.metric(r#"ati_in_flight{route="ws"}"#), 1.0);
+    proxy.settles(r#"ati_in_flight{route="ws"}"#, 1.0);
 
     socket.send(Message::Text("bye".into())).unwrap();
     match socket.read().unwrap() {
@@ -353,7 +353,7 @@ fn who_leaves_takes_the_other_along() {
         socket.send(Message::Text("x".into())).unwrap();
         socket.read().unwrap();
     }
-    assert_eq!(proxy.metric(r#"ati_in_flight{route="ws"}"#), 20.0);
+    proxy.settles(r#"ati_in_flight{route="ws"}"#, 20.0);
     drop(sockets);
     eventually("no tunnel left", || {
         (proxy.metric(r#"ati_in_flight{route="ws"}"#) == 0.0).then_some(())

@@ -209,6 +209,13 @@ impl Proxy {
             .find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
             .unwrap_or(0.0)
     }
+
+    /// A request is counted once its answer is out, which may be after the caller read it.
+    pub fn settles(&self, series: &str, value: f64) {
+        eventually(&format!("{series} {value}"), || {
+            (self.metric(series) == value).then_some(())
+        });
+    }
 }
 
 impl Drop for Proxy {
