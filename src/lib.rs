@@ -27,11 +27,17 @@ pub mod filters;
 
 pub mod api;
 
+pub mod call;
+
 pub mod snapshot;
 
 pub mod route;
 
 pub mod catalog;
+
+pub mod exec;
+
+pub mod runtime;
 
 pub mod config;
 
@@ -45,4 +51,5 @@ pub mod keyring;
 pub mod error;
 pub mod files;
 pub mod pattern;
+pub mod process;
 pub mod telemetry;

@@ -5,14 +5,17 @@ use std::path::{Path, PathBuf};
 
 /// Bottom up. Rooms of one line don't know each other, except for the lowest.
 const LAYERS: &[&[&str]] = &[
-    &["error", "telemetry", "files", "pattern"],
+    &["error", "telemetry", "files", "pattern", "process"],
     &["keyring"],
     &["auth", "egress"],
     &["credential"],
     &["config"],
+    &["runtime"],
     &["catalog", "route"],
+    &["exec"],
     &["snapshot"],
     &["filters"],
+    &["call"],
     &["api"],
     &["gateway"],
     &["server"],

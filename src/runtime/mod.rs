@@ -1,0 +1,26 @@
+//! What outlives a snapshot: minted credentials and rate windows. It holds things by key, and knows nothing of where they come from.
+
+mod fresh;
+mod rate;
+
+use std::path::Path;
+
+pub use fresh::{Fresh, Made};
+pub use rate::{Exceeded, Windows, now_millis};
+
+use crate::credential::Attachment;
+use crate::error::ToolError;
+
+pub struct Runtime {
+    pub minted: Fresh<Attachment, ToolError>,
+    pub rates: Windows,
+}
+
+impl Runtime {
+    pub fn new(ati_dir: &Path) -> Self {
+        Runtime {
+            minted: Fresh::default(),
+            rates: Windows::new(ati_dir),
+        }
+    }
+}

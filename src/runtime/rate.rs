@@ -1,0 +1,281 @@
+//! How often whom: sliding windows of calls, exact however many come at once. They survive a restart in `rate-state.json`, and processes
+//! of the command line share that file.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::auth::rate::Rate;
+use crate::files;
+
+/// No window is longer.
+const DAY: u64 = 86_400_000;
+/// Windows of subjects that left are thrown out, but not before there are this many.
+const MANY: usize = 10_000;
+
+/// A limit that is used up.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Exceeded {
+    pub pattern: String,
+    pub count: usize,
+    pub rate: Rate,
+}
+
+pub struct Windows {
+    calls: Mutex<Calls>,
+    file: PathBuf,
+    dirty: AtomicBool,
+}
+
+#[derive(Default)]
+struct Calls {
+    /// Times in milliseconds, oldest first, by `<subject> <pattern>`.
+    windows: HashMap<String, VecDeque<u64>>,
+    /// How many there may be before somebody looks for those that can go.
+    many: usize,
+}
+
+/// The file, as existing deployments write it: Unix seconds.
+#[derive(Default, Serialize, Deserialize)]
+struct State {
+    calls: BTreeMap<String, Vec<u64>>,
+}
+
+impl Windows {
+    pub fn new(ati_dir: &Path) -> Self {
+        Windows {
+            calls: Mutex::default(),
+            file: ati_dir.join("rate-state.json"),
+            dirty: AtomicBool::new(false),
+        }
+    }
+
+    /// Count one call against every limit, or against none where one is used up.
+    pub fn admit<'a>(
+        &self,
+        subject: &str,
+        limits: impl Iterator<Item = &'a (String, Rate)> + Clone,
+        now: u64,
+    ) -> Result<(), Exceeded> {
+        if limits.clone().next().is_none() {
+            return Ok(());
+        }
+        let mut calls = self.lock();
+        for (pattern, rate) in limits.clone() {
+            let window = calls.windows.entry(key(subject, pattern)).or_default();
+            let length = rate.unit.seconds() * 1000;
+            while window.front().is_some_and(|at| at + length <= now) {
+                window.pop_front();
+            }
+            if window.len() >= rate.limit as usize {
+                return Err(Exceeded {
+                    pattern: pattern.clone(),
+                    count: window.len(),
+                    rate: *rate,
+                });
+            }
+        }
+        for (pattern, _) in limits {
+            if let Some(window) = calls.windows.get_mut(&key(subject, pattern)) {
+                window.push_back(now);
+            }
+        }
+        if calls.windows.len() > calls.many.max(MANY) {
+            let live = |window: &VecDeque<u64>| window.back().is_some_and(|at| at + DAY > now);
+            calls.windows.retain(|_, window| live(window));
+            calls.many = 2 * calls.windows.len();
+        }
+        self.dirty.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// What the file says, for a process that begins. A file that can't be read limits nobody, and is said so.
+    pub fn load(&self) {
+        match self.read() {
+            Ok(state) => self.take_over(state),
+            Err(e) => {
+                tracing::warn!(file = %self.file.display(), "rate state can't be read, and starts anew: {e}")
+            }
+        }
+    }
+
+    /// Write what changed since the last time. What others wrote about other subjects stays.
+    pub fn save(&self) -> io::Result<()> {
+        if !self.dirty.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let saved = self.locked(|| self.write());
+        if saved.is_err() {
+            self.dirty.store(true, Ordering::Release);
+        }
+        saved
+    }
+
+    /// The same for a process that makes one call: what others wrote counts, and nobody writes in between.
+    pub fn admit_shared<'a>(
+        &self,
+        subject: &str,
+        limits: impl Iterator<Item = &'a (String, Rate)> + Clone,
+        now: u64,
+    ) -> io::Result<Result<(), Exceeded>> {
+        if limits.clone().next().is_none() {
+            return Ok(Ok(()));
+        }
+        self.locked(|| {
+            self.take_over(self.read()?);
+            let admitted = self.admit(subject, limits, now);
+            if admitted.is_ok() {
+                self.write()?;
+            }
+            Ok(admitted)
+        })
+    }
+
+    fn locked<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let _held = files::lock(&self.file.with_file_name(".rate-state.lock"))?;
+        work()
+    }
+
+    fn read(&self) -> io::Result<State> {
+        match std::fs::read(&self.file) {
+            Ok(text) => serde_json::from_slice(&text).map_err(io::Error::from),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(State::default()),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let horizon = now_millis().saturating_sub(DAY);
+        // An unreadable file is replaced: it counts for nobody.
+        let mut state = self.read().unwrap_or_default();
+        for (key, window) in self.lock().windows.iter() {
+            let seconds = window.iter().map(|at| at.div_ceil(1000)).collect();
+            state.calls.insert(key.clone(), seconds);
+        }
+        state.calls.retain(|_, window| {
+            window.retain(|at| at * 1000 > horizon);
+            !window.is_empty()
+        });
+        let text = serde_json::to_vec(&state)?;
+        files::write_atomic(&self.file, &text, 0o600)
+    }
+
+    /// Seconds were rounded up when they were written, so a call counts for a moment too long, and never too short.
+    fn take_over(&self, state: State) {
+        let mut calls = self.lock();
+        for (key, seconds) in state.calls {
+            let mut window: VecDeque<u64> =
+                seconds.iter().map(|at| at.saturating_mul(1000)).collect();
+            window.make_contiguous().sort_unstable();
+            calls.windows.insert(key, window);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(subject: &str, pattern: &str) -> String {
+    format!("{subject} {pattern}")
+}
+
+pub fn now_millis() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_millis() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(specs: &[(&str, &str)]) -> Vec<(String, Rate)> {
+        specs
+            .iter()
+            .map(|(pattern, rate)| ((*pattern).to_owned(), Rate::parse(rate).unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn windows_slide_and_subjects_have_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let windows = Windows::new(dir.path());
+        let limit = limits(&[("tool:*", "2/second")]);
+        let ask = |subject: &str, now| windows.admit(subject, limit.iter(), now).is_ok();
+        assert!(ask("a", 10_000) && ask("a", 10_400));
+        assert!(!ask("a", 10_999));
+        assert!(ask("b", 10_999));
+        assert!(ask("a", 11_000));
+        assert!(!ask("a", 11_399));
+        assert!(ask("a", 11_400));
+    }
+
+    #[test]
+    fn a_refusal_counts_against_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let windows = Windows::new(dir.path());
+        let both = limits(&[("tool:*", "5/hour"), ("tool:x", "1/hour")]);
+        let ask = |now| windows.admit("a", both.iter(), now);
+        assert_eq!(ask(1), Ok(()));
+        for now in 2..20 {
+            let exceeded = ask(now).unwrap_err();
+            assert_eq!((exceeded.pattern.as_str(), exceeded.count), ("tool:x", 1));
+        }
+        let wide = limits(&[("tool:*", "5/hour")]);
+        let passed = (20..40).filter(|now| windows.admit("a", wide.iter(), *now).is_ok());
+        assert_eq!(passed.count(), 4);
+    }
+
+    #[test]
+    fn processes_share_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let limit = limits(&[("tool:*", "5/hour")]);
+        let passed: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..20)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let windows = Windows::new(dir.path());
+                        windows
+                            .admit_shared("a", limit.iter(), now_millis())
+                            .unwrap()
+                            .is_ok()
+                    })
+                })
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| usize::from(thread.join().unwrap()))
+                .sum()
+        });
+        assert_eq!(passed, 5);
+        let text = std::fs::read_to_string(dir.path().join("rate-state.json")).unwrap();
+        let state: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(state["calls"]["a tool:*"].as_array().unwrap().len(), 5);
+        // A server that begins counts them too, and keeps what it doesn't know.
+        let server = Windows::new(dir.path());
+        server.load();
+        assert!(server.admit("a", limit.iter(), now_millis()).is_err());
+        server.admit("b", limit.iter(), now_millis()).unwrap();
+        server.save().unwrap();
+        let text = std::fs::read_to_string(dir.path().join("rate-state.json")).unwrap();
+        assert!(
+            text.contains("a tool:*") && text.contains("b tool:*"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn without_limits_nothing_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let windows = Windows::new(dir.path());
+        windows.admit("a", [].iter(), 1).unwrap();
+        windows.admit_shared("a", [].iter(), 1).unwrap().unwrap();
+        windows.save().unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
