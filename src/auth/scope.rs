@@ -24,8 +24,13 @@ impl Scopes {
     }
 }
 
+/// One word of a token against one name, in its old spelling too.
+pub fn grants(granted: &str, name: &str) -> bool {
+    covers(granted, name) || legacy_form(name).is_some_and(|old| covers(granted, &old))
+}
+
 /// One granted word against one name.
-pub fn covers(granted: &str, name: &str) -> bool {
+fn covers(granted: &str, name: &str) -> bool {
     match granted.strip_suffix('*') {
         Some(prefix) => name.starts_with(prefix),
         None => granted == name,

@@ -1,6 +1,10 @@
 //! What we add to a request that its caller never sees. [`Attachment::attach`] is the only way of a secret onto the wire.
 
+mod lookup;
+mod scrub;
 mod template;
+
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,9 +14,11 @@ use http::{HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use zeroize::Zeroizing;
 
+pub use lookup::Lookup;
 pub use template::Template;
 
-use crate::keyring::{Keyring, Secret};
+use crate::keyring::Secret;
+use scrub::Needles;
 
 /// Everything but RFC 3986's unreserved characters.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC
@@ -41,6 +47,10 @@ pub enum Credential {
     Basic {
         key: String,
     },
+    /// The value is a user name, and the password is empty: how tools have always sent it.
+    BasicUser {
+        key: String,
+    },
 }
 
 /// Credentials resolved, ready to be put on requests. The values lie in locked memory.
@@ -49,6 +59,7 @@ pub struct Attachment {
     auth: Option<(HeaderName, HeaderValue)>,
     query: Option<Secret>,
     extra: Vec<(HeaderName, HeaderValue)>,
+    needles: Vec<Arc<Needles>>,
 }
 
 /// What a resolution found missing or unusable.
@@ -61,39 +72,86 @@ pub struct Gaps {
 }
 
 impl Attachment {
-    /// Look everything up. Names match exactly first, then without regard to case.
+    /// Look everything up.
     pub fn resolve(
         credential: &Credential,
         extra: &[(HeaderName, Template)],
-        keyring: &Keyring,
+        lookup: &Lookup<'_>,
     ) -> (Self, Gaps) {
         let mut gaps = Gaps::default();
         let mut attachment = Attachment::default();
+        let mut used: Vec<&Secret> = Vec::new();
         if let Some(key) = credential.key() {
-            match keyring.get_ignoring_case(key) {
+            match lookup.get(key) {
                 None => gaps.missing.push(key.to_owned()),
-                Some(secret) if attachment.set(credential, secret).is_none() => {
+                Some(secret) if attachment.set(credential, secret.expose()).is_none() => {
                     gaps.unsendable.push(key.to_owned());
                 }
-                Some(_) => {}
+                Some(secret) => used.push(secret),
             }
         }
+        attachment.add_extra(extra, lookup, &mut gaps);
+        used.extend(
+            extra
+                .iter()
+                .flat_map(|(_, template)| template.keys())
+                .filter_map(|key| lookup.get(key)),
+        );
+        if lookup.scrubs() {
+            attachment = attachment.with_needles(used.iter().map(|secret| secret.expose()));
+        }
+        (attachment, gaps)
+    }
+
+    /// The same, with values that were made for the occasion instead of looked up: the primary one, presented as the credential says,
+    /// and headers beside it. `None` where one of them can't be sent.
+    pub fn with_minted(
+        &self,
+        credential: &Credential,
+        value: &[u8],
+        headers: &[(HeaderName, &[u8])],
+    ) -> Option<Self> {
+        let mut minted = Attachment {
+            auth: None,
+            query: None,
+            extra: self.extra.clone(),
+            needles: self.needles.clone(),
+        };
+        minted.set(credential, value)?;
+        for (name, value) in headers {
+            minted.extra.push((name.clone(), header_value(&[value])?));
+        }
+        let values = std::iter::once(value).chain(headers.iter().map(|(_, value)| *value));
+        minted.needles.push(Arc::new(Needles::new(values)));
+        Some(minted)
+    }
+
+    /// Look for these too when an answer is scrubbed.
+    pub fn with_needles<'a>(mut self, values: impl Iterator<Item = &'a [u8]>) -> Self {
+        self.needles.push(Arc::new(Needles::new(values)));
+        self
+    }
+
+    fn add_extra(
+        &mut self,
+        extra: &[(HeaderName, Template)],
+        lookup: &Lookup<'_>,
+        gaps: &mut Gaps,
+    ) {
         for (name, template) in extra {
-            match template.expand(keyring) {
+            match template.expand(lookup) {
                 Err(missing) => gaps.missing.extend(missing),
                 Ok(value) => match header_value(&[&value]) {
-                    Some(value) => attachment.extra.push((name.clone(), value)),
+                    Some(value) => self.extra.push((name.clone(), value)),
                     None => gaps
                         .unsendable
                         .push(template.keys().collect::<Vec<_>>().join(", ")),
                 },
             }
         }
-        (attachment, gaps)
     }
 
-    fn set(&mut self, credential: &Credential, secret: &Secret) -> Option<()> {
-        let value = secret.expose();
+    fn set(&mut self, credential: &Credential, value: &[u8]) -> Option<()> {
         match credential {
             Credential::None => {}
             Credential::Bearer { .. } => {
@@ -104,6 +162,14 @@ impl Attachment {
             }
             Credential::Basic { .. } => {
                 let encoded = Zeroizing::new(STANDARD.encode(value));
+                self.auth = Some((
+                    AUTHORIZATION,
+                    header_value(&[b"Basic ", encoded.as_bytes()])?,
+                ));
+            }
+            Credential::BasicUser { .. } => {
+                let pair = Zeroizing::new([value, b":"].concat());
+                let encoded = Zeroizing::new(STANDARD.encode(&*pair));
                 self.auth = Some((
                     AUTHORIZATION,
                     header_value(&[b"Basic ", encoded.as_bytes()])?,
@@ -145,6 +211,13 @@ impl Attachment {
     pub fn query(&self, with_auth: bool) -> Option<&Secret> {
         self.query.as_ref().filter(|_| with_auth)
     }
+
+    /// Take what was attached out of an answer that repeats it: whoever gets the answer may not have it.
+    pub fn scrub(&self, answer: &mut Vec<u8>) {
+        for needles in &self.needles {
+            needles.remove_from(answer);
+        }
+    }
 }
 
 impl Credential {
@@ -154,7 +227,8 @@ impl Credential {
             Credential::Bearer { key }
             | Credential::Header { key, .. }
             | Credential::Query { key, .. }
-            | Credential::Basic { key } => Some(key),
+            | Credential::Basic { key }
+            | Credential::BasicUser { key } => Some(key),
         }
     }
 }
@@ -178,6 +252,10 @@ mod tests {
     use super::*;
     use crate::keyring::{Keyring, Source};
 
+    fn lookup(keyring: &Keyring) -> Lookup<'_> {
+        Lookup::passthrough(keyring)
+    }
+
     fn keyring() -> Keyring {
         let entries = [
             ("api_key", "k3y/+ &"),
@@ -191,7 +269,7 @@ mod tests {
     }
 
     fn resolve(credential: &Credential) -> (Attachment, Gaps) {
-        Attachment::resolve(credential, &[], &keyring())
+        Attachment::resolve(credential, &[], &lookup(&keyring()))
     }
 
     fn headers(attachment: &Attachment, with_auth: bool) -> Vec<(String, String)> {
@@ -276,7 +354,8 @@ mod tests {
             (HeaderName::from_static("x-b"), Template::parse("${absent}")),
             (HeaderName::from_static("x-c"), Template::parse("plain")),
         ];
-        let (attachment, gaps) = Attachment::resolve(&Credential::None, &extra, &keyring());
+        let (attachment, gaps) =
+            Attachment::resolve(&Credential::None, &extra, &lookup(&keyring()));
         let expected = [
             ("x-a".into(), "v1 k3y/+ &!".into()),
             ("x-c".into(), "plain".into()),

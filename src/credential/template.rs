@@ -1,6 +1,7 @@
 use zeroize::Zeroizing;
 
-use crate::keyring::Keyring;
+use super::Lookup;
+use crate::keyring::Secret;
 
 /// Text with `${key}` in it. What a key expands to is not looked at again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -37,10 +38,17 @@ impl Template {
     }
 
     /// The text with its keys filled in, or the names of those that are missing.
-    pub fn expand(&self, keyring: &Keyring) -> Result<Zeroizing<Vec<u8>>, Vec<String>> {
+    pub fn expand(&self, lookup: &Lookup<'_>) -> Result<Zeroizing<Vec<u8>>, Vec<String>> {
+        self.expand_with(|key| lookup.get(key).map(Secret::expose))
+    }
+
+    pub fn expand_with<'v>(
+        &self,
+        get: impl Fn(&str) -> Option<&'v [u8]>,
+    ) -> Result<Zeroizing<Vec<u8>>, Vec<String>> {
         let missing: Vec<String> = self
             .keys()
-            .filter(|key| keyring.get_ignoring_case(key).is_none())
+            .filter(|key| get(key).is_none())
             .map(str::to_owned)
             .collect();
         if !missing.is_empty() {
@@ -49,7 +57,7 @@ impl Template {
         let pieces = || {
             self.0.iter().filter_map(|part| match part {
                 Part::Text(text) => Some(text.as_bytes()),
-                Part::Key(key) => keyring.get_ignoring_case(key).map(|secret| secret.expose()),
+                Part::Key(key) => get(key),
             })
         };
         // Sized first: a growing buffer would leave copies behind.

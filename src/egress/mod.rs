@@ -1,6 +1,8 @@
 //! The way out, for passthrough and tools alike: names to addresses, which addresses are allowed, from which address, whom to trust.
 
 pub mod address;
+mod client;
+mod guard;
 mod peer;
 mod resolve;
 mod roots;
@@ -10,6 +12,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
+pub use client::{Clients, fault, proxy_client};
+pub use guard::{Blocked, Guard};
 pub use peer::{Attempt, peer};
 pub use resolve::Resolver;
 pub use roots::bundle as trusted_roots;

@@ -1,13 +1,48 @@
 //! Whom to trust: the system's roots, embedded ones where it has none, and the operator's own CA besides.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use pem::Pem;
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, RootCertStore};
 
 use crate::error::Problem;
 
 /// All of them as PEM: the form in which Pingora's connector takes them.
 pub fn bundle(ca_file: Option<&Path>) -> Result<String, Problem> {
+    Ok(pem::encode_many(&all(ca_file)?))
+}
+
+/// A client's side of TLS, for HTTP/2 where the other side speaks it.
+pub fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Problem> {
+    let mut roots = RootCertStore::empty();
+    let certificates = all(ca_file)?;
+    roots.add_parsable_certificates(
+        certificates
+            .into_iter()
+            .map(|block| CertificateDer::from(block.into_contents())),
+    );
+    config(roots)
+}
+
+/// For whoever won't use TLS.
+pub fn no_trust() -> Result<ClientConfig, Problem> {
+    config(RootCertStore::empty())
+}
+
+fn config(roots: RootCertStore) -> Result<ClientConfig, Problem> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| Problem::new(format!("TLS can't be set up: {e}")))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn all(ca_file: Option<&Path>) -> Result<Vec<Pem>, Problem> {
     let system = rustls_native_certs::load_native_certs().certs;
     let mut roots: Vec<Pem> = system
         .iter()
@@ -30,7 +65,7 @@ pub fn bundle(ca_file: Option<&Path>) -> Result<String, Problem> {
         }
         roots.extend(own);
     }
-    Ok(pem::encode_many(&roots))
+    Ok(roots)
 }
 
 #[cfg(test)]

@@ -42,7 +42,8 @@ struct Known {
 }
 
 /// The name has no address that could be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the name can't be resolved")]
 pub struct Unresolved;
 
 impl Upstream {

@@ -61,6 +61,14 @@ impl Keyring {
         self.entries.get(name).filter(|secret| !secret.is_empty())
     }
 
+    /// Whether some tenant has this name for itself: `<name>@<customer>`.
+    pub fn has_tenants_of(&self, name: &str) -> bool {
+        let prefix = format!("{name}@");
+        let mut from = self.entries.range(prefix.clone()..);
+        from.next()
+            .is_some_and(|(known, _)| known.starts_with(&prefix))
+    }
+
     /// By exact name, else by the first one that differs only in case.
     pub fn get_ignoring_case(&self, name: &str) -> Option<&Secret> {
         self.get(name).or_else(|| {

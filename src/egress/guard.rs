@@ -1,0 +1,126 @@
+//! Where tools may not go: into our own network. Passthrough routes are the operator's own choice, and aren't asked.
+
+use url::{Host, Url};
+
+use super::address::is_public;
+
+/// `ATI_SSRF_PROTECTION`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Guard {
+    #[default]
+    Off,
+    /// Say so, and go on.
+    Warn,
+    On,
+}
+
+/// A host that is, or has, an address that isn't public. Holds the host and nothing else of the URL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is a private or internal address")]
+pub struct Blocked(pub String);
+
+impl Guard {
+    /// `None` where the word means nothing: guessing would leave a door open.
+    pub fn parse(word: &str) -> Option<Self> {
+        match word.trim().to_ascii_lowercase().as_str() {
+            "" | "0" | "false" | "off" => Some(Guard::Off),
+            "warn" => Some(Guard::Warn),
+            "1" | "true" | "on" => Some(Guard::On),
+            _ => None,
+        }
+    }
+
+    /// Before a name is resolved: literals in any spelling (the URL parser has made addresses of them), and names that are inside by
+    /// convention.
+    pub fn check(self, url: &Url) -> Result<(), Blocked> {
+        let inside = match url.host() {
+            None => true,
+            Some(Host::Ipv4(ip)) => !is_public(ip.into()),
+            Some(Host::Ipv6(ip)) => !is_public(ip.into()),
+            Some(Host::Domain(name)) => is_inside_name(name),
+        };
+        if inside {
+            self.judge(url.host_str().unwrap_or_default())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// What to do about a host that is inside.
+    pub(super) fn judge(self, host: &str) -> Result<(), Blocked> {
+        match self {
+            Guard::Off => Ok(()),
+            Guard::Warn => {
+                tracing::warn!(
+                    host,
+                    "SSRF protection: a tool reaches a private or internal address"
+                );
+                Ok(())
+            }
+            Guard::On => Err(Blocked(host.to_owned())),
+        }
+    }
+}
+
+fn is_inside_name(name: &str) -> bool {
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    name.is_empty()
+        || ["localhost", "internal", "local"].iter().any(|inside| {
+            name == *inside
+                || name
+                    .strip_suffix(inside)
+                    .is_some_and(|rest| rest.ends_with('.'))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_spelling_of_inside() {
+        for url in [
+            "http://127.0.0.1/",
+            "http://127.1/",
+            "http://0x7f.1/",
+            "http://2130706433/",
+            "http://017700000001/",
+            "http://0/",
+            "http://[::1]/",
+            "http://[::ffff:127.0.0.1]/",
+            "http://[::ffff:7f00:1]/",
+            "http://169.254.169.254/latest",
+            "http://localhost/",
+            "http://localhost./",
+            "http://LOCALHOST../",
+            "http://a.localhost/",
+            "http://db.internal/",
+            "http://printer.local./",
+            "http://①②⑦.0.0.1/",
+            "http://10.0.0.1:8080/",
+        ] {
+            let url = Url::parse(url).unwrap();
+            assert!(Guard::On.check(&url).is_err(), "{url}");
+            assert!(Guard::Warn.check(&url).is_ok(), "{url}");
+            assert!(Guard::Off.check(&url).is_ok(), "{url}");
+        }
+        for url in [
+            "http://example.com/",
+            "https://1.1.1.1/",
+            "http://localhost.example.com/",
+            "http://internal.example/",
+            "http://mylocal/",
+        ] {
+            assert!(Guard::On.check(&Url::parse(url).unwrap()).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn words() {
+        assert_eq!(Guard::parse("1"), Some(Guard::On));
+        assert_eq!(Guard::parse("TRUE"), Some(Guard::On));
+        assert_eq!(Guard::parse("warn"), Some(Guard::Warn));
+        assert_eq!(Guard::parse(""), Some(Guard::Off));
+        assert_eq!(Guard::parse("yes please"), None);
+    }
+}
