@@ -27,12 +27,21 @@ pub struct Metrics {
     token_cache: IntCounterVec,
     connections: IntGaugeVec,
     credential_missing: IntGaugeVec,
+    tool_calls: IntCounterVec,
+    tool_durations: HistogramVec,
+    audit_lost: IntCounter,
     pub keyring_loaded: Gauge,
     log_dropped: IntCounter,
 }
 
 /// Name, kind, labels and meaning of every metric, for the reference page.
 pub const CATALOGUE: &[(&str, &str, &str, &str)] = &[
+    (
+        "ati_audit_lost_total",
+        "counter",
+        "",
+        "Tool calls whose audit line could not be written.",
+    ),
     (
         "ati_build_info",
         "gauge",
@@ -89,6 +98,18 @@ pub const CATALOGUE: &[(&str, &str, &str, &str)] = &[
         "Requests by route, method and status class.",
     ),
     (
+        "ati_tool_calls_total",
+        "counter",
+        "provider, tool, outcome",
+        "Tool calls: ok, or why not.",
+    ),
+    (
+        "ati_tool_duration_seconds",
+        "histogram",
+        "provider",
+        "From the call to its result, everything included.",
+    ),
+    (
         "ati_token_cache_total",
         "counter",
         "result",
@@ -123,6 +144,16 @@ impl Metrics {
             token_cache: counter_vec(&registry, "ati_token_cache_total", &["result"]),
             connections: gauge_vec(&registry, "ati_connections", &["listener"]),
             credential_missing: gauge_vec(&registry, "ati_credential_missing", &["name"]),
+            tool_calls: counter_vec(
+                &registry,
+                "ati_tool_calls_total",
+                &["provider", "tool", "outcome"],
+            ),
+            tool_durations: histogram_vec(&registry, "ati_tool_duration_seconds", &["provider"]),
+            audit_lost: register(
+                &registry,
+                IntCounter::with_opts(opts("ati_audit_lost_total")),
+            ),
             keyring_loaded: register(
                 &registry,
                 Gauge::with_opts(opts("ati_keyring_loaded_timestamp_seconds")),
@@ -158,6 +189,20 @@ impl Metrics {
             duration: OnceLock::new(),
             in_flight: OnceLock::new(),
         })
+    }
+
+    /// The handles of one tool, to be kept with it.
+    pub fn tool(&self, provider: &str, tool: &str) -> ToolMetrics {
+        ToolMetrics {
+            provider: provider.to_owned(),
+            tool: tool.to_owned(),
+            ok: OnceLock::new(),
+            duration: OnceLock::new(),
+        }
+    }
+
+    pub fn audit_lost(&self, lines: u64) {
+        self.audit_lost.inc_by(lines);
     }
 
     pub fn refused(&self, reason: &'static str) {
@@ -250,6 +295,37 @@ impl RouteMetrics {
     }
 }
 
+/// One tool's metrics. Only results are resolved once and kept; failures can afford a lookup.
+pub struct ToolMetrics {
+    provider: String,
+    tool: String,
+    ok: OnceLock<IntCounter>,
+    duration: OnceLock<Histogram>,
+}
+
+impl ToolMetrics {
+    pub fn observe(&self, outcome: &'static str, seconds: f64) {
+        let counter = || {
+            METRICS.tool_calls.with_label_values(&[
+                self.provider.as_str(),
+                self.tool.as_str(),
+                outcome,
+            ])
+        };
+        match outcome {
+            "ok" => self.ok.get_or_init(counter).inc(),
+            _ => counter().inc(),
+        }
+        self.duration
+            .get_or_init(|| {
+                METRICS
+                    .tool_durations
+                    .with_label_values(&[self.provider.as_str()])
+            })
+            .observe(seconds);
+    }
+}
+
 fn method_index(method: &Method) -> usize {
     METHODS
         .iter()
@@ -327,6 +403,7 @@ mod tests {
         METRICS.upstream_failed("test", "test");
         METRICS.connections("test");
         METRICS.set_missing_credentials(["test"]);
+        METRICS.tool("test", "test").observe("ok", 0.1);
         for line in METRICS.render().lines() {
             if let Some(rest) = line.strip_prefix("# TYPE ") {
                 let name = rest.split(' ').next().unwrap();

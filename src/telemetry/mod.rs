@@ -4,17 +4,22 @@
 //! Only our own targets are ever logged, whatever `RUST_LOG` says: h2 and hyper print header values at debug level, and
 //! Pingora, which logs through the `log` crate that we don't bridge, prints whole upstream requests.
 
+pub mod audit;
 pub mod metrics;
 pub mod record;
 pub mod writer;
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use tracing_subscriber::filter::{EnvFilter, LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use writer::Writer;
+
+/// How long the end of a process waits for whoever reads its log.
+const FLUSH: Duration = Duration::from_secs(1);
 
 static WRITER: OnceLock<Writer> = OnceLock::new();
 
@@ -62,13 +67,13 @@ pub fn init(audience: Audience, verbose: bool) {
 }
 
 fn writer() -> &'static Writer {
-    WRITER.get_or_init(|| Writer::spawn(std::io::stderr()))
+    WRITER.get_or_init(|| Writer::spawn("log", std::io::stderr()))
 }
 
 /// Wait until every line handed over so far is written.
 pub fn flush() {
     if let Some(writer) = WRITER.get() {
-        writer.flush();
+        writer.flush(FLUSH);
     }
 }
 

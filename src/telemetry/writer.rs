@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 const CAPACITY: usize = 8 << 20;
 /// Lines that come within this time share one write.
 const GATHER: Duration = Duration::from_millis(5);
-const FLUSH: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub struct Writer {
@@ -33,7 +32,7 @@ struct State {
 }
 
 impl Writer {
-    pub fn spawn(sink: impl Write + Send + 'static) -> Self {
+    pub fn spawn(name: &str, sink: impl Write + Send + 'static) -> Self {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             work: Condvar::new(),
@@ -42,18 +41,18 @@ impl Writer {
         });
         let theirs = shared.clone();
         std::thread::Builder::new()
-            .name("log".into())
+            .name(name.to_owned())
             .spawn(move || theirs.run(sink))
-            .expect("the system has a thread for the log writer at start");
+            .expect("the system has a thread for a writer at start");
         Writer { shared }
     }
 
-    /// Hand over whole lines, each with its newline.
-    pub fn push(&self, lines: &[u8]) {
+    /// Hand over whole lines, each with its newline. False where there is no room for them.
+    pub fn push(&self, lines: &[u8]) -> bool {
         let mut state = self.shared.lock();
         if state.pending.len() + lines.len() > CAPACITY {
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
+            return false;
         }
         let was_empty = state.pending.is_empty();
         state.pending.extend_from_slice(lines);
@@ -61,11 +60,12 @@ impl Writer {
         if was_empty {
             self.shared.work.notify_one();
         }
+        true
     }
 
-    /// Wait until everything is written, but not for somebody who doesn't read.
-    pub fn flush(&self) {
-        let deadline = Instant::now() + FLUSH;
+    /// Wait until everything is written, but not forever for somebody who doesn't read.
+    pub fn flush(&self, patience: Duration) {
+        let deadline = Instant::now() + patience;
         let mut state = self.shared.lock();
         while !state.pending.is_empty() || state.writing {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -165,7 +165,7 @@ mod tests {
     fn a_full_buffer_drops_and_counts_and_never_blocks() {
         let (open, gate) = mpsc::channel();
         let (out, lines) = mpsc::channel();
-        let writer = Writer::spawn(Stuck { gate, out });
+        let writer = Writer::spawn("test", Stuck { gate, out });
         let line = vec![b'x'; 1 << 20];
         for _ in 0..32 {
             writer.push(&line);
@@ -182,9 +182,9 @@ mod tests {
     fn flush_does_not_wait_for_somebody_who_does_not_read() {
         let (_open, gate) = mpsc::channel();
         let (out, _lines) = mpsc::channel();
-        let writer = Writer::spawn(Stuck { gate, out });
+        let writer = Writer::spawn("test", Stuck { gate, out });
         writer.push(b"one\n");
-        writer.flush();
+        writer.flush(Duration::from_secs(1));
     }
 
     #[test]
@@ -194,9 +194,9 @@ mod tests {
         for _ in 0..10 {
             open.send(()).unwrap();
         }
-        let writer = Writer::spawn(Stuck { gate, out });
+        let writer = Writer::spawn("test", Stuck { gate, out });
         writer.push(b"one\n");
-        writer.flush();
+        writer.flush(Duration::from_secs(1));
         assert_eq!(lines.try_recv().unwrap(), b"one\n");
     }
 }

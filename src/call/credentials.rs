@@ -1,0 +1,201 @@
+//! From the names in a manifest to what a call presents. The keyring stops here.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use ring::digest::{Context as Digest, SHA256};
+use url::Url;
+use zeroize::Zeroizing;
+
+use crate::auth::Identity;
+use crate::catalog::Tool;
+use crate::catalog::provider::{Generator, Http, Program};
+use crate::config::provider::{Auth, OAuth2};
+use crate::credential::{Attachment, Credential, Gaps, Lookup, Template};
+use crate::error::ToolError;
+use crate::exec::http::{GeneratorRecipe, Mint, OAuthRecipe, Prepared, Presents, Recipe};
+use crate::snapshot::unix_now;
+
+pub fn resolve(
+    tool: &Tool,
+    http: &Http,
+    lookup: &Lookup<'_>,
+    identity: &Identity,
+    prepared: &Prepared,
+) -> Result<Presents, ToolError> {
+    if let Some(generator) = &http.generator {
+        return generated(tool, http, generator, lookup, identity);
+    }
+    if let Auth::OAuth2(oauth) = &http.auth {
+        return exchanged(tool, http, oauth, lookup);
+    }
+    let attachment = || {
+        let attachment = attach(static_credential(http), http, lookup)?;
+        let in_url = url_template(http).into_iter();
+        let in_url = in_url.flat_map(|url| url.keys().map(str::to_owned).collect::<Vec<_>>());
+        let values: Vec<_> = in_url.filter_map(|key| lookup.get(&key)).collect();
+        Ok(attachment.with_needles(values.iter().map(|secret| secret.expose())))
+    };
+    // A tenant's own keys are no business of the others.
+    if lookup.is_special(http.key_names().into_iter()) {
+        return Ok(Presents::Ready(Arc::new(attachment()?)));
+    }
+    let shared = prepared.get_or_resolve(tool.provider.index, attachment)?;
+    Ok(Presents::Ready(shared))
+}
+
+/// The provider's `base_url`, with its keys filled in where `auth_type = "url"` says that it has some.
+pub fn base_url<'a>(http: &'a Http, lookup: &Lookup<'_>) -> Result<Cow<'a, str>, ToolError> {
+    let Some(template) = url_template(http) else {
+        return Ok(Cow::Borrowed(&http.base_url));
+    };
+    let filled = template.expand(lookup).map_err(missing)?;
+    Ok(Cow::Owned(String::from_utf8_lossy(&filled).into_owned()))
+}
+
+fn url_template(http: &Http) -> Option<Template> {
+    (http.auth == Auth::Url).then(|| Template::parse(&http.base_url))
+}
+
+fn static_credential(http: &Http) -> &Credential {
+    match &http.auth {
+        Auth::Static(credential) => credential,
+        _ => &Credential::None,
+    }
+}
+
+fn attach(
+    credential: &Credential,
+    http: &Http,
+    lookup: &Lookup<'_>,
+) -> Result<Attachment, ToolError> {
+    let (attachment, gaps) = Attachment::resolve(credential, &http.extra_headers, lookup);
+    let Gaps {
+        missing,
+        unsendable,
+    } = gaps;
+    if let Some(name) = missing.into_iter().next() {
+        return Err(ToolError::MissingKey(name));
+    }
+    match unsendable.into_iter().next() {
+        Some(name) => Err(ToolError::UnusableKey(name)),
+        None => Ok(attachment),
+    }
+}
+
+fn exchanged(
+    tool: &Tool,
+    http: &Http,
+    oauth: &OAuth2,
+    lookup: &Lookup<'_>,
+) -> Result<Presents, ToolError> {
+    let get = |name: &str| {
+        let missing = || ToolError::MissingKey(name.to_owned());
+        lookup.get(name).ok_or_else(missing)
+    };
+    let (id, secret) = (get(&oauth.id_key)?, get(&oauth.secret_key)?);
+    let token_url = token_url(&http.base_url, &oauth.token_url)?;
+    let key = hash([
+        tool.provider.name.as_bytes(),
+        token_url.as_str().as_bytes(),
+        id.expose(),
+        secret.expose(),
+        &[u8::from(oauth.basic_auth)],
+    ]);
+    Ok(Presents::Minted(Box::new(Mint {
+        key,
+        recipe: Recipe::OAuth2(OAuthRecipe {
+            token_url,
+            id: id.clone(),
+            secret: secret.clone(),
+            basic_auth: oauth.basic_auth,
+        }),
+        credential: Credential::Bearer {
+            key: oauth.id_key.clone(),
+        },
+        beside: Arc::new(attach(&Credential::None, http, lookup)?),
+    })))
+}
+
+fn token_url(base_url: &str, token_url: &str) -> Result<Url, ToolError> {
+    let text = if token_url.contains("://") {
+        token_url.to_owned()
+    } else {
+        let base = base_url.trim_end_matches('/');
+        format!("{base}/{}", token_url.trim_start_matches('/'))
+    };
+    let url = Url::parse(&text).map_err(|_| ToolError::BadUrl("oauth2_token_url is no URL"))?;
+    if url.scheme() != "https" {
+        return Err(ToolError::InsecureTokenUrl(token_url.to_owned()));
+    }
+    Ok(url)
+}
+
+fn generated(
+    tool: &Tool,
+    http: &Http,
+    generator: &Generator,
+    lookup: &Lookup<'_>,
+    identity: &Identity,
+) -> Result<Presents, ToolError> {
+    let scope = identity.scopes.iter().collect::<Vec<_>>().join(" ");
+    let now = unix_now().to_string();
+    let fill = |template: &Template, timestamp: &str| {
+        let filled = template.expand_with(|name| match name {
+            "JWT_SUB" => Some(identity.subject.as_bytes()),
+            "JWT_SCOPE" => Some(scope.as_bytes()),
+            "TOOL_NAME" => Some(tool.name.as_bytes()),
+            "TIMESTAMP" => Some(timestamp.as_bytes()),
+            name => lookup.get(name).map(|secret| secret.expose()),
+        });
+        let filled = filled.map_err(missing)?;
+        Ok::<_, ToolError>(Zeroizing::new(
+            String::from_utf8_lossy(&filled).into_owned(),
+        ))
+    };
+    let templates: &[Template] = match &generator.program {
+        Program::Command { args, .. } => args,
+        Program::Script { .. } => &[],
+    };
+    // Whatever it is given decides what it makes, but for the time.
+    let mut parts = vec![
+        Zeroizing::new(tool.provider.name.clone()),
+        Zeroizing::new(identity.subject.clone()),
+        Zeroizing::new(identity.customer_id.clone().unwrap_or_default()),
+    ];
+    let (mut args, mut env) = (Vec::new(), Vec::new());
+    for template in templates {
+        parts.push(fill(template, "")?);
+        args.push(fill(template, &now)?);
+    }
+    for (name, template) in &generator.env {
+        parts.push(fill(template, "")?);
+        env.push((name.clone(), fill(template, &now)?));
+    }
+    Ok(Presents::Minted(Box::new(Mint {
+        key: hash(parts.iter().map(|part| part.as_bytes())),
+        recipe: Recipe::Generator(GeneratorRecipe {
+            provider: tool.provider.clone(),
+            args,
+            env,
+        }),
+        credential: static_credential(http).clone(),
+        beside: Arc::new(attach(&Credential::None, http, lookup)?),
+    })))
+}
+
+fn missing(names: Vec<String>) -> ToolError {
+    ToolError::MissingKey(names.into_iter().next().unwrap_or_default())
+}
+
+/// Each part with its length, so that no two lists give the same text.
+fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
+    let mut digest = Digest::new(&SHA256);
+    for part in parts {
+        digest.update(&(part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    let mut key = [0; 32];
+    key.copy_from_slice(digest.finish().as_ref());
+    key
+}

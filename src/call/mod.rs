@@ -1,0 +1,170 @@
+//! The one way of a tool call, for `/call`, `/mcp` and `ati run` alike.
+
+mod credentials;
+mod record;
+mod shape;
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::auth::{Identity, scope};
+use crate::catalog::{Catalog, Handler, Tool};
+use crate::config::ToolSettings;
+use crate::credential::Lookup;
+use crate::egress::Clients;
+use crate::error::CallError;
+use crate::exec;
+use crate::exec::http::{Means, Prepared};
+use crate::keyring::Keyring;
+use crate::runtime::{Runtime, now_millis};
+use crate::telemetry::audit::Audit;
+use record::Pending;
+
+/// Everything that a call is made with.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    pub catalog: &'a Catalog,
+    pub keyring: &'a Keyring,
+    pub prepared: &'a Prepared,
+    pub clients: &'a Clients,
+    pub limits: &'a ToolSettings,
+    pub runtime: &'a Runtime,
+    pub audit: &'a Audit,
+    pub counting: Counting,
+}
+
+/// Where calls are counted against limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counting {
+    /// In memory: one process serves them all.
+    Here,
+    /// In a file: each process makes one.
+    Shared,
+}
+
+pub struct Request<'a> {
+    /// As the caller wrote it.
+    pub name: &'a str,
+    pub args: Args,
+    pub identity: &'a Identity,
+}
+
+/// What a tool is given. A variant for what is too big for memory comes with the tools that take it.
+pub enum Args {
+    Json(Map<String, Value>),
+}
+
+/// What a tool gives. Answers that nobody has to look into stay the text they came as.
+#[derive(Debug)]
+pub enum Output {
+    Raw(Box<RawValue>),
+    Json(Value),
+}
+
+impl Output {
+    pub fn into_value(self) -> Value {
+        match self {
+            Output::Raw(raw) => serde_json::from_str(raw.get()).unwrap_or_default(),
+            Output::Json(value) => value,
+        }
+    }
+}
+
+/// The order, and the only one.
+pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, CallError> {
+    // First, so that what isn't there is told as such, whoever asks.
+    let tool = context
+        .catalog
+        .find(request.name)
+        .ok_or_else(|| CallError::UnknownTool(request.name.to_owned()))?;
+
+    let Args::Json(args) = request.args;
+    let pending = Pending::new(request.name, tool, &args, request.identity, context.audit);
+    let outcome = decide(tool, args, request.identity, context).await;
+    pending.end(&outcome);
+    outcome
+}
+
+async fn decide(
+    tool: &Tool,
+    args: Map<String, Value>,
+    identity: &Identity,
+    context: Context<'_>,
+) -> Result<Output, CallError> {
+    // Before the arguments: who may not call learns nothing of what a call would take.
+    authorize(tool, identity)?;
+    // Before the count: what could never have been sent costs nothing.
+    let args = validate(tool, args)?;
+    limit(tool, identity, context)?;
+    let answer = execute(tool, &args, identity, context).await?;
+    shape::shape(tool, answer)
+}
+
+fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
+    if tool.is_allowed(&identity.scopes) {
+        Ok(())
+    } else {
+        Err(CallError::OutOfScope(tool.name.clone()))
+    }
+}
+
+fn validate(tool: &Tool, args: Map<String, Value>) -> Result<Map<String, Value>, CallError> {
+    tool.schema
+        .prepare(args)
+        .map_err(|unfit| CallError::InvalidArgument {
+            name: unfit.name,
+            what: unfit.what,
+            missing: unfit.missing,
+        })
+}
+
+/// By the tool's own name, however it was called.
+fn limit(tool: &Tool, identity: &Identity, context: Context<'_>) -> Result<(), CallError> {
+    if identity.rates.is_empty() {
+        return Ok(());
+    }
+    let name = format!("tool:{}", tool.name);
+    let matching = identity
+        .rates
+        .iter()
+        .filter(|(pattern, _)| scope::grants(pattern, &name));
+    let (rates, now) = (&context.runtime.rates, now_millis());
+    let counted = match context.counting {
+        Counting::Here => rates.admit(&identity.subject, matching, now),
+        Counting::Shared => rates
+            .admit_shared(&identity.subject, matching, now)
+            .map_err(|e| {
+                tracing::error!("rate-state.json: {e}");
+                CallError::Internal("calls can't be counted against their limit")
+            })?,
+    };
+    counted.map_err(|exceeded| CallError::RateLimited {
+        pattern: exceeded.pattern,
+        count: exceeded.count,
+        limit: exceeded.rate.limit,
+        unit: exceeded.rate.unit.word(),
+    })
+}
+
+async fn execute(
+    tool: &Tool,
+    args: &Map<String, Value>,
+    identity: &Identity,
+    context: Context<'_>,
+) -> Result<Box<RawValue>, CallError> {
+    let lookup = Lookup::tool(context.keyring, identity.customer_id.as_deref());
+    match &tool.provider.handler {
+        Handler::Http(http) | Handler::Xai(http) => {
+            let means = Means {
+                clients: context.clients,
+                runtime: context.runtime,
+                limits: context.limits,
+            };
+            let base_url = credentials::base_url(http, &lookup)?;
+            let presents = credentials::resolve(tool, http, &lookup, identity, context.prepared)?;
+            let answer = exec::http::run(tool, args, &base_url, &presents, means);
+            Ok(answer.await?)
+        }
+        Handler::Passthrough | Handler::Absent(_) => Err(CallError::Internal("it has no tools")),
+    }
+}

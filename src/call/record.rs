@@ -1,0 +1,76 @@
+use std::time::{Instant, SystemTime};
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::Output;
+use crate::auth::Identity;
+use crate::catalog::Tool;
+use crate::error::CallError;
+use crate::telemetry::audit::{self, Audit, Entry};
+
+/// A call under way. However it ends, it is counted and leaves its line: also where whoever waited for it is gone.
+pub struct Pending<'a> {
+    name: &'a str,
+    tool: &'a Tool,
+    args: Box<RawValue>,
+    identity: &'a Identity,
+    audit: &'a Audit,
+    started: Instant,
+    ended: bool,
+}
+
+impl<'a> Pending<'a> {
+    pub fn new(
+        name: &'a str,
+        tool: &'a Tool,
+        args: &Map<String, Value>,
+        identity: &'a Identity,
+        audit: &'a Audit,
+    ) -> Self {
+        Pending {
+            name,
+            tool,
+            args: audit::redact(args),
+            identity,
+            audit,
+            started: Instant::now(),
+            ended: false,
+        }
+    }
+
+    pub fn end(mut self, outcome: &Result<Output, CallError>) {
+        self.ended = true;
+        match outcome {
+            Ok(_) => self.record("ok", None),
+            Err(error) => self.record(error.outcome(), Some(error.to_string())),
+        }
+    }
+
+    fn record(&self, outcome: &'static str, error: Option<String>) {
+        let took = self.started.elapsed();
+        self.tool.metrics.observe(outcome, took.as_secs_f64());
+        self.audit.record(&Entry {
+            ts: audit::timestamp(SystemTime::now()),
+            tool: self.name,
+            args: &self.args,
+            status: if error.is_none() { "ok" } else { "error" },
+            duration_ms: took.as_millis() as u64,
+            agent_sub: &self.identity.subject,
+            job_id: self.identity.job_id.as_deref(),
+            sandbox_id: self.identity.sandbox_id.as_deref(),
+            error: error.map(|error| audit::clip(&error)),
+        });
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.record(
+                "abandoned",
+                Some("abandoned: nobody waited for the end".to_owned()),
+            );
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! `auth_generator`: a program of the operator's that mints credentials.
+
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderName;
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use super::Minted;
+use crate::catalog::provider::Inject;
+use crate::catalog::{Provider, provider};
+use crate::credential::Attachment;
+use crate::error::ToolError;
+use crate::process::{self, Fault, Spec};
+
+const LONGEST_OUTPUT: usize = 1 << 20;
+const LONGEST_ERROR: usize = 500;
+
+pub struct GeneratorRecipe {
+    /// Whose generator this is.
+    pub provider: Arc<Provider>,
+    /// With everything filled in.
+    pub args: Vec<Zeroizing<String>>,
+    pub env: Vec<(String, Zeroizing<String>)>,
+}
+
+impl GeneratorRecipe {
+    pub(super) async fn mint(&self) -> Result<Minted, ToolError> {
+        let generator = self
+            .provider
+            .http()
+            .and_then(|http| http.generator.as_ref());
+        let Some(generator) = generator else {
+            return Err(failed("there is none"));
+        };
+        let (program, args, _script) = match &generator.program {
+            provider::Program::Command { command, .. } => {
+                let args = self.args.iter().map(|arg| arg.to_string()).collect();
+                (command.clone(), args, None)
+            }
+            provider::Program::Script {
+                interpreter,
+                script,
+            } => {
+                let script = Script::write(script).map_err(|e| failed(&e.to_string()))?;
+                let path = script.0.to_string_lossy().into_owned();
+                (interpreter.clone(), vec![path], Some(script))
+            }
+        };
+        let spec = Spec {
+            program: program.clone(),
+            args,
+            env: self.env.clone(),
+            timeout: Duration::from_secs(generator.timeout),
+            max_output: LONGEST_OUTPUT,
+        };
+        let finished = process::run(spec).await.map_err(|fault| match fault {
+            Fault::Timeout => ToolError::GeneratorTimeout(generator.timeout),
+            Fault::Spawn(e) => failed(&format!("Failed to spawn generator: {program}: {e}")),
+            other => failed(&format!("Generator {other}")),
+        })?;
+        if finished.code != Some(0) {
+            return Err(self.complaint(finished.code, &finished.stderr));
+        }
+        let text = String::from_utf8_lossy(&finished.stdout);
+        let text = Zeroizing::new(text.trim().to_owned());
+        let mut minted = Minted {
+            value: Zeroizing::new(text.as_bytes().to_vec()),
+            headers: Vec::new(),
+            lifetime: Duration::from_secs(generator.cache_ttl),
+        };
+        if generator.json {
+            pick(&text, &generator.inject, &mut minted)?;
+        }
+        if minted.value.is_empty() && minted.headers.is_empty() {
+            return Err(failed("Generator printed nothing"));
+        }
+        Ok(minted)
+    }
+
+    /// What it wrote to stderr, without what it was given.
+    fn complaint(&self, code: Option<i32>, stderr: &[u8]) -> ToolError {
+        let mut text = stderr.to_vec();
+        let given = self.env.iter().map(|(_, value)| value.as_bytes());
+        let given = given.chain(self.args.iter().map(|arg| arg.as_bytes()));
+        Attachment::default().with_needles(given).scrub(&mut text);
+        let text = String::from_utf8_lossy(&text);
+        let text = text.trim();
+        let text = &text[..text.floor_char_boundary(LONGEST_ERROR)];
+        let code = code.map_or_else(|| "none".to_owned(), |code| code.to_string());
+        failed(&format!("Generator exited with code {code}: {text}"))
+    }
+}
+
+/// Where the JSON says what: each injection, or the token by its usual names.
+fn pick(text: &str, inject: &[(String, Inject)], minted: &mut Minted) -> Result<(), ToolError> {
+    let json: Value =
+        serde_json::from_str(text).map_err(|_| failed("Generator output is not JSON"))?;
+    if inject.is_empty() {
+        let token = json["token"].as_str().or(json["access_token"].as_str());
+        if let Some(token) = token {
+            minted.value = Zeroizing::new(token.as_bytes().to_vec());
+        }
+        return Ok(());
+    }
+    minted.value = Zeroizing::new(Vec::new());
+    for (path, to) in inject {
+        let found = path.split('.').try_fold(&json, |at, key| at.get(key));
+        let value = match found {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Null) | None => {
+                return Err(failed(&format!("Generator output has no '{path}'")));
+            }
+            Some(other) => other.to_string(),
+        };
+        let value = Zeroizing::new(value.into_bytes());
+        match to {
+            Inject::Header(name) => minted.headers.push((HeaderName::clone(name), value)),
+            // For handlers that start programs.
+            Inject::Env(_) => {}
+            Inject::Primary => minted.value = value,
+        }
+    }
+    Ok(())
+}
+
+fn failed(why: &str) -> ToolError {
+    ToolError::Generator(why.to_owned())
+}
+
+/// A script on disk, for as long as it runs.
+struct Script(PathBuf);
+
+impl Script {
+    fn write(text: &str) -> std::io::Result<Self> {
+        let name = format!("ati-generator-{}", uuid::Uuid::new_v4().simple());
+        let script = Script(std::env::temp_dir().join(name));
+        std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o700)
+            .open(&script.0)?
+            .write_all(text.as_bytes())?;
+        Ok(script)
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

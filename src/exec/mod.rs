@@ -1,0 +1,3 @@
+//! Executors, one folder per handler. An executor gets the credentials that its tool names, never the keyring.
+
+pub mod http;

@@ -1,0 +1,109 @@
+//! One line for each tool call, in a file of its own. A server hands lines to a thread and never waits for the disk; a command writes its
+//! one line before it ends.
+
+mod file;
+mod read;
+mod redact;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use time::OffsetDateTime;
+use time::format_description::FormatItem;
+use time::macros::format_description;
+
+pub use read::{Filter, search, tail};
+pub use redact::redact;
+
+use super::metrics::METRICS;
+use super::writer::Writer;
+use file::AuditFile;
+
+/// At the end of a server, calls that were answered must be on disk.
+const FLUSH: Duration = Duration::from_secs(10);
+const LONGEST_ERROR: usize = 1000;
+
+const TIMESTAMP: &[FormatItem<'_>] =
+    format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]+00:00");
+
+/// One call, as existing deployments write it.
+#[derive(Debug, Serialize)]
+pub struct Entry<'a> {
+    pub ts: String,
+    /// As it was asked for.
+    pub tool: &'a str,
+    pub args: &'a RawValue,
+    pub status: &'static str,
+    pub duration_ms: u64,
+    pub agent_sub: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+pub enum Audit {
+    Background(Writer),
+    Direct(PathBuf),
+}
+
+impl Audit {
+    /// For a process that serves. A file that can't be opened is loud, and tried again with every batch.
+    pub fn background(path: &Path) -> Self {
+        let mut file = AuditFile::new(path.to_path_buf());
+        file.open();
+        Audit::Background(Writer::spawn("audit", file))
+    }
+
+    /// For a process that makes one call.
+    pub fn direct(path: &Path) -> Self {
+        Audit::Direct(path.to_path_buf())
+    }
+
+    pub fn record(&self, entry: &Entry<'_>) {
+        let Ok(mut line) = serde_json::to_vec(entry) else {
+            METRICS.audit_lost(1);
+            return;
+        };
+        line.push(b'\n');
+        match self {
+            Audit::Background(writer) => {
+                if !writer.push(&line) {
+                    METRICS.audit_lost(1);
+                    file::complain("more calls than the disk can take");
+                }
+            }
+            Audit::Direct(path) => {
+                let mut file = AuditFile::new(path.clone());
+                // Complaints are the file's own.
+                let _ = file.write_all(&line);
+            }
+        }
+    }
+
+    /// Wait until every line so far is in the file.
+    pub fn flush(&self) {
+        if let Audit::Background(writer) = self {
+            writer.flush(FLUSH);
+        }
+    }
+}
+
+/// RFC 3339, in UTC, with its offset.
+pub fn timestamp(now: SystemTime) -> String {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    OffsetDateTime::from_unix_timestamp_nanos(since.as_nanos() as i128)
+        .ok()
+        .and_then(|now| now.format(TIMESTAMP).ok())
+        .unwrap_or_default()
+}
+
+/// As much of a message as a line needs.
+pub fn clip(message: &str) -> String {
+    message.chars().take(LONGEST_ERROR).collect()
+}

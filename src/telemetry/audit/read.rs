@@ -1,0 +1,140 @@
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use serde_json::Value;
+
+const BLOCK: u64 = 64 << 10;
+
+/// What to look for.
+#[derive(Debug, Default)]
+pub struct Filter<'a> {
+    /// Exact, or with a `*` at its end.
+    pub tool: Option<&'a str>,
+    /// Not before this time, RFC 3339 in UTC.
+    pub since: Option<String>,
+}
+
+impl Filter<'_> {
+    fn matches(&self, entry: &Value) -> bool {
+        let tool = entry["tool"].as_str().unwrap_or_default();
+        let named = match self.tool {
+            None => true,
+            Some(pattern) => match pattern.strip_suffix('*') {
+                Some(prefix) => tool.starts_with(prefix),
+                None => tool == pattern,
+            },
+        };
+        // All in UTC and of one form, so that text sorts as time.
+        let recent = self
+            .since
+            .as_deref()
+            .is_none_or(|since| entry["ts"].as_str().is_some_and(|ts| ts >= since));
+        named && recent
+    }
+}
+
+/// The last entries, oldest first. Reads no more of the file than it needs.
+pub fn tail(path: &Path, count: usize) -> io::Result<Vec<Value>> {
+    let Some(mut file) = open(path)? else {
+        return Ok(Vec::new());
+    };
+    let mut start = file.seek(SeekFrom::End(0))?;
+    let mut text: Vec<u8> = Vec::new();
+    let mut found: Vec<Value> = Vec::new();
+    while found.len() < count && start > 0 {
+        let length = BLOCK.min(start);
+        start -= length;
+        let mut block = vec![0; length as usize];
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(&mut block)?;
+        block.append(&mut text);
+        // What stands before the first newline may begin in the block before.
+        let whole = match block.iter().position(|byte| *byte == b'\n') {
+            Some(end) if start > 0 => end + 1,
+            None if start > 0 => block.len(),
+            _ => 0,
+        };
+        let lines = block.split_off(whole);
+        text = block;
+        let entries = lines.split(|byte| *byte == b'\n').rev().filter_map(parse);
+        found.extend(entries);
+    }
+    found.truncate(count);
+    found.reverse();
+    Ok(found)
+}
+
+/// Every entry that matches, oldest first.
+pub fn search(path: &Path, filter: &Filter<'_>) -> io::Result<Vec<Value>> {
+    let Some(file) = open(path)? else {
+        return Ok(Vec::new());
+    };
+    let mut found = Vec::new();
+    for line in BufReader::new(file).split(b'\n') {
+        if let Some(entry) = parse(&line?).filter(|entry| filter.matches(entry)) {
+            found.push(entry);
+        }
+    }
+    Ok(found)
+}
+
+fn open(path: &Path) -> io::Result<Option<File>> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// A line that is no entry is skipped: the last one of a process that was killed may be half there.
+fn parse(line: impl AsRef<[u8]>) -> Option<Value> {
+    serde_json::from_slice(line.as_ref())
+        .ok()
+        .filter(Value::is_object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn broken_lines_are_skipped_and_blocks_are_no_borders() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        assert!(tail(&path, 5).unwrap().is_empty());
+        let mut file = File::create(&path).unwrap();
+        for n in 0..5_000 {
+            let ts = format!("2026-01-01T00:00:{:02}.000000+00:00", n / 100);
+            writeln!(
+                file,
+                r#"{{"tool":"t:{n}","ts":"{ts}","filler":"{}"}}"#,
+                "x".repeat(n % 300)
+            )
+            .unwrap();
+            if n % 7 == 0 {
+                writeln!(file, r#"{{"tool":"broken"#).unwrap();
+            }
+        }
+        write!(file, r#"{{"tool":"last","half"#).unwrap();
+        let names = |entries: Vec<Value>| -> Vec<String> {
+            entries
+                .iter()
+                .map(|e| e["tool"].as_str().unwrap().to_owned())
+                .collect()
+        };
+        assert_eq!(
+            names(tail(&path, 3).unwrap()),
+            ["t:4997", "t:4998", "t:4999"]
+        );
+        let all = names(tail(&path, 1_000_000).unwrap());
+        assert_eq!(all.len(), 5_000);
+        assert_eq!(all[0], "t:0");
+        let filter = Filter {
+            tool: Some("t:499*"),
+            since: Some("2026-01-01T00:00:49".into()),
+        };
+        assert_eq!(names(search(&path, &filter).unwrap()).len(), 10);
+    }
+}

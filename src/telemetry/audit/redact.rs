@@ -1,0 +1,108 @@
+use std::fmt::Write as _;
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// Names whose values nobody should read later.
+const TELLING: [&str; 6] = ["password", "secret", "token", "key", "credential", "auth"];
+const LONGEST_TEXT: usize = 200;
+/// For all arguments of a call together.
+const LONGEST: usize = 32 << 10;
+
+/// Arguments as the audit keeps them: without secrets, at any depth, and not at any length.
+pub fn redact(args: &Map<String, Value>) -> Box<RawValue> {
+    let mut out = String::new();
+    object(args, &mut out);
+    RawValue::from_string(out).unwrap_or_default()
+}
+
+fn object(map: &Map<String, Value>, out: &mut String) {
+    out.push('{');
+    for (n, (name, value)) in map.iter().enumerate() {
+        if n > 0 {
+            out.push(',');
+        }
+        if out.len() > LONGEST {
+            out.push_str("\"...\":\"[truncated]\"");
+            break;
+        }
+        text(&short(name), out);
+        out.push(':');
+        if is_telling(name) {
+            out.push_str("\"[REDACTED]\"");
+        } else {
+            write(value, out);
+        }
+    }
+    out.push('}');
+}
+
+fn write(value: &Value, out: &mut String) {
+    match value {
+        Value::String(string) => text(&short(string), out),
+        Value::Object(map) => object(map, out),
+        Value::Array(list) => {
+            out.push('[');
+            for (n, item) in list.iter().enumerate() {
+                if n > 0 {
+                    out.push(',');
+                }
+                if out.len() > LONGEST {
+                    out.push_str("\"...[truncated]\"");
+                    break;
+                }
+                write(item, out);
+            }
+            out.push(']');
+        }
+        plain => {
+            let _ = write!(out, "{plain}");
+        }
+    }
+}
+
+fn text(string: &str, out: &mut String) {
+    out.push_str(&serde_json::to_string(string).unwrap_or_default());
+}
+
+fn short(string: &str) -> String {
+    match string.char_indices().nth(LONGEST_TEXT) {
+        Some((end, _)) => format!("{}...[truncated]", &string[..end]),
+        None => string.to_owned(),
+    }
+}
+
+fn is_telling(name: &str) -> bool {
+    let name = name.to_lowercase();
+    TELLING.iter().any(|word| name.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn redacted(args: Value) -> Value {
+        let Value::Object(args) = args else { panic!() };
+        serde_json::from_str(redact(&args).get()).unwrap()
+    }
+
+    #[test]
+    fn secrets_go_at_every_depth() {
+        let args = json!({"q": "x", "API_KEY": "s", "deep": [{"userPassword": {"a": "s"}, "n": null}], "Authorization": 5});
+        let expected = json!({"q": "x", "API_KEY": "[REDACTED]",
+            "deep": [{"userPassword": "[REDACTED]", "n": null}], "Authorization": "[REDACTED]"});
+        assert_eq!(redacted(args), expected);
+    }
+
+    #[test]
+    fn lengths_are_counted_in_characters_and_end() {
+        let long = "ü".repeat(201);
+        let seen = redacted(json!({"a": long, "b": "ü".repeat(200)}));
+        assert_eq!(seen["a"], "ü".repeat(200) + "...[truncated]");
+        assert_eq!(seen["b"], "ü".repeat(200));
+        let many: Vec<Value> = (0..100_000).map(|n| json!({"n": n})).collect();
+        let seen = redacted(json!({"list": many, "after": 1}));
+        assert!(seen.to_string().len() < 2 * LONGEST);
+    }
+}
