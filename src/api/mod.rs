@@ -1,7 +1,9 @@
 //! The built-in endpoints: what they answer. How it gets onto the wire is gateway's.
 
+mod call;
 mod health;
 mod jwks;
+mod tools;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -10,7 +12,30 @@ use serde::Serialize;
 use crate::error::Refusal;
 use crate::filters::Admitted;
 use crate::route::Builtin;
+use crate::runtime::Runtime;
 use crate::snapshot::Snapshot;
+use crate::telemetry::audit::Audit;
+
+/// What outlives the snapshot that a request is judged by.
+pub struct Services {
+    pub runtime: Runtime,
+    pub audit: Audit,
+}
+
+/// What a request says besides who sends it.
+pub struct Asked<'a> {
+    pub path: &'a str,
+    pub query: Option<&'a str>,
+    pub body: Bytes,
+}
+
+/// How much of a body an endpoint reads; the others read none.
+pub fn body_limit(builtin: Builtin, snapshot: &Snapshot) -> Option<usize> {
+    match builtin {
+        Builtin::Call => Some(snapshot.settings.tools.max_call_bytes),
+        _ => None,
+    }
+}
 
 #[derive(Debug)]
 pub struct Reply {
@@ -22,17 +47,31 @@ pub struct Reply {
 impl Reply {
     pub fn json(value: &impl Serialize) -> Result<Self, Refusal> {
         let body = serde_json::to_vec(value).map_err(|_| Refusal::Internal)?;
-        Ok(Reply {
+        Ok(Reply::from_json(body.into()))
+    }
+
+    fn from_json(body: Bytes) -> Self {
+        Reply {
             status: StatusCode::OK,
             content_type: "application/json",
-            body: body.into(),
-        })
+            body,
+        }
     }
 }
 
 /// The pass shows that whoever asks may.
-pub fn answer(builtin: Builtin, _pass: &Admitted, snapshot: &Snapshot) -> Result<Reply, Refusal> {
+pub async fn answer(
+    builtin: Builtin,
+    pass: &Admitted,
+    asked: Asked<'_>,
+    snapshot: &Snapshot,
+    services: &Services,
+) -> Result<Reply, Refusal> {
+    let identity = pass.identity();
     match builtin {
+        Builtin::Call => call::answer(asked, identity, snapshot, services).await,
+        Builtin::Tools => tools::list(&asked, identity, snapshot),
+        Builtin::Tool => tools::one(&asked, identity, snapshot),
         Builtin::Health => health::answer(snapshot),
         Builtin::Jwks => jwks::answer(snapshot),
         Builtin::AdminKeys
@@ -40,11 +79,8 @@ pub fn answer(builtin: Builtin, _pass: &Admitted, snapshot: &Snapshot) -> Result
         | Builtin::AdminKeysBulkRevoke
         | Builtin::AdminKey => Err(Refusal::AdminStoreMissing),
         Builtin::Help if !snapshot.catalog.has("_llm") => Err(Refusal::HelpNotConfigured),
-        Builtin::Call
-        | Builtin::Mcp
+        Builtin::Mcp
         | Builtin::Help
-        | Builtin::Tools
-        | Builtin::Tool
         | Builtin::Skills
         | Builtin::SkillsResolve
         | Builtin::SkillsBundle

@@ -1,6 +1,7 @@
 //! The request path as Pingora walks it: one file per hook. Decisions are made in `filters` and `api`; here they are only
 //! carried between them and the wire.
 
+mod body;
 mod connection;
 mod ctx;
 mod early_request_filter;
@@ -36,21 +37,29 @@ use pingora_proxy::{FailToProxy, ProxyHttp, Session};
 pub use connection::Connection;
 pub use ctx::{Ctx, Load};
 
+use crate::api::Services;
 use crate::error::Refusal;
 use crate::snapshot::Snapshot;
 
 pub struct Gateway {
     current: Arc<ArcSwap<Snapshot>>,
     load: Arc<Load>,
+    services: Arc<Services>,
     /// For connections that are no longer HTTP.
     dialer: TransportConnector,
 }
 
 impl Gateway {
-    pub fn new(current: Arc<ArcSwap<Snapshot>>, load: Arc<Load>, conf: &ServerConf) -> Self {
+    pub fn new(
+        current: Arc<ArcSwap<Snapshot>>,
+        load: Arc<Load>,
+        services: Arc<Services>,
+        conf: &ServerConf,
+    ) -> Self {
         Gateway {
             current,
             load,
+            services,
             dialer: TransportConnector::new(Some(ConnectorOptions::from_server_conf(conf))),
         }
     }
@@ -97,7 +106,7 @@ impl ProxyHttp for Gateway {
         session: &mut Session,
         ctx: &mut Box<Ctx>,
     ) -> Result<bool> {
-        proxy_upstream_filter::run(session, ctx, &self.dialer).await
+        proxy_upstream_filter::run(session, ctx, &self.dialer, &self.services).await
     }
 
     async fn upstream_peer(

@@ -2,28 +2,28 @@ use pingora_core::connectors::TransportConnector;
 use pingora_error::Result;
 use pingora_proxy::Session;
 
-use super::{Ctx, refuse, respond, tunnel};
-use crate::api;
-use crate::error::Refusal;
+use super::{Ctx, body, refuse, respond, tunnel};
+use crate::api::{self, Asked, Services};
+use crate::error::{CallError, Refusal};
 use crate::filters::Target;
+use crate::route::Builtin;
 
 /// Built-ins are answered and WebSockets relayed here. `Ok(false)` is Pingora's word for "done", `Ok(true)` for "to the upstream".
 pub(super) async fn run(
     session: &mut Session,
     ctx: &mut Ctx,
     dialer: &TransportConnector,
+    services: &Services,
 ) -> Result<bool> {
     let Some(pass) = &ctx.admitted else {
         return refuse(ctx, Refusal::Internal);
     };
     match pass.target() {
-        Target::Builtin(builtin) => match api::answer(*builtin, pass, &ctx.snapshot) {
-            Ok(reply) => {
-                respond::reply(session, ctx, reply).await?;
-                Ok(false)
-            }
-            Err(refusal) => refuse(ctx, refusal),
-        },
+        // Boxed, as below.
+        Target::Builtin(builtin) => {
+            Box::pin(answer(*builtin, session, ctx, services)).await?;
+            Ok(false)
+        }
         Target::Upstream(forward) => {
             let route = ctx.snapshot.routes.route(forward.route);
             if route.websockets && tunnel::is_asked_for(session.req_header()) {
@@ -34,4 +34,36 @@ pub(super) async fn run(
             }
         }
     }
+}
+
+async fn answer(
+    builtin: Builtin,
+    session: &mut Session,
+    ctx: &mut Ctx,
+    services: &Services,
+) -> Result<()> {
+    let mut body = bytes::Bytes::new();
+    if let Some(limit) = api::body_limit(builtin, &ctx.snapshot) {
+        match body::read(session, limit).await {
+            Ok(read) => body = read,
+            Err(why) => return refuse(ctx, unreadable(why)),
+        }
+    }
+    let Some(pass) = &ctx.admitted else {
+        return refuse(ctx, Refusal::Internal);
+    };
+    let uri = &session.req_header().uri;
+    let asked = Asked {
+        path: uri.path(),
+        query: uri.query(),
+        body,
+    };
+    match api::answer(builtin, pass, asked, &ctx.snapshot, services).await {
+        Ok(reply) => respond::reply(session, ctx, reply).await,
+        Err(refusal) => refuse(ctx, refusal),
+    }
+}
+
+fn unreadable(why: String) -> Refusal {
+    Refusal::Call(Box::new(CallError::UnreadableBody(why)))
 }

@@ -32,6 +32,12 @@ pub(super) async fn refusal(session: &mut Session, ctx: &Ctx, refusal: &Refusal)
         Body::Text(Cow::Owned(text)) => (None, Bytes::from(text)),
         Body::Json(text) => json(serde_json::json!({ "error": text })),
         Body::Help(text) => json(serde_json::json!({ "content": "", "error": text })),
+        Body::Call(error) => {
+            let text = serde_json::Value::String(error.to_string());
+            let result = error.raw().unwrap_or("null");
+            let body = format!("{{\"result\":{result},\"error\":{text}}}");
+            (Some("application/json"), Bytes::from(body))
+        }
     };
     write(
         session,

@@ -10,6 +10,7 @@ mod downstream;
 mod drain;
 mod limits;
 mod listen;
+mod rates;
 mod reload;
 mod workers;
 
@@ -24,12 +25,15 @@ use tracing::{info, warn};
 
 pub use listen::Addresses;
 
+use crate::api::Services;
 use crate::config::{self, Environment, Flags};
 use crate::error::{Code, Failure};
 use crate::files;
 use crate::gateway::Load;
+use crate::runtime::Runtime;
 use crate::snapshot::Snapshot;
 use crate::telemetry;
+use crate::telemetry::audit::Audit;
 use crate::telemetry::metrics::METRICS;
 use drain::Event;
 use listen::Listeners;
@@ -48,6 +52,7 @@ pub struct Server {
 struct Shared {
     current: Arc<ArcSwap<Snapshot>>,
     load: Arc<Load>,
+    services: Arc<Services>,
     /// As many as there are descriptors for, whatever the settings say.
     most_connections: usize,
     /// False from the start of a drain.
@@ -93,9 +98,17 @@ impl Server {
     /// Serve until SIGTERM, SIGINT or `stop`, then drain.
     pub fn run(self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
         let (shutdown_sender, shutdown) = watch::channel(false);
+        let settings = self.current.load().settings.clone();
+        let services = Arc::new(Services {
+            runtime: Runtime::new(&settings.ati_dir),
+            audit: Audit::background(&settings.audit_file),
+        });
+        services.runtime.rates.load();
+        let keeper = rates::Keeper::start(services.clone());
         let shared = Arc::new(Shared {
             current: self.current.clone(),
             load: Arc::default(),
+            services: services.clone(),
             most_connections: self.most_connections,
             ready: AtomicBool::new(true),
             shutdown,
@@ -105,7 +118,6 @@ impl Server {
             .build()
             .map_err(|e| Failure::new(Code::ExecutionFailed, format!("no runtime: {e}")))?;
         let workers = workers::start(&shared)?;
-        let settings = self.current.load().settings.clone();
 
         control.block_on(async {
             let mut signals = drain::Signals::install()?;
@@ -139,6 +151,8 @@ impl Server {
             drain::settle().await;
             workers.close_idle().await;
             drain::wait(&shared.load, settings.drain, &mut signals).await;
+            services.audit.flush();
+            keeper.stop();
             telemetry::flush();
             Ok(())
         })
@@ -149,7 +163,7 @@ fn announce(snapshot: &Snapshot, addresses: &Addresses) {
     let settings = &snapshot.settings;
     let handlers = |name: &str| {
         let providers = snapshot.catalog.providers().iter();
-        providers.filter(|p| p.handler == name).count()
+        providers.filter(|p| p.handler_name() == name).count()
     };
     info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -157,7 +171,7 @@ fn announce(snapshot: &Snapshot, addresses: &Addresses) {
         admin = addresses.admin.map(|addr| addr.to_string()),
         auth = if snapshot.verifier.is_some() { "JWT" } else { "DISABLED (no JWT keys configured)" },
         ati_dir = %settings.ati_dir.display(),
-        tools = 0,
+        tools = snapshot.catalog.public().count(),
         providers = snapshot.catalog.providers().len(),
         mcp = handlers("mcp"),
         openapi = handlers("openapi"),

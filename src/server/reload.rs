@@ -51,7 +51,7 @@ impl Reloader {
     fn reload(&self) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         match self.build(held.as_ref()) {
-            Ok(built) => {
+            Ok(mut built) => {
                 *held = built.held;
                 for warning in &built.warnings {
                     warn!("{warning}");
@@ -62,9 +62,10 @@ impl Reloader {
                 let keyring = built.snapshot.keyring.source().as_str();
                 let keys = built.snapshot.keyring.len();
                 let providers = built.snapshot.catalog.providers().len();
-                built.snapshot.routes.adopt(&self.current.load().routes);
+                let tools = built.snapshot.catalog.public().count();
+                built.snapshot.adopt(&self.current.load());
                 self.current.store(Arc::new(built.snapshot));
-                info!(keyring, keys, providers, "reload done");
+                info!(keyring, keys, providers, tools, "reload done");
             }
             Err(failure) => {
                 // Its file is gone: losing the key too would make every later reload fail.

@@ -54,7 +54,12 @@ fn start_one(
     conf: &Arc<ServerConf>,
 ) -> Result<Arc<Worker>, std::io::Error> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let gateway = Gateway::new(shared.current.clone(), shared.load.clone(), conf);
+    let gateway = Gateway::new(
+        shared.current.clone(),
+        shared.load.clone(),
+        shared.services.clone(),
+        conf,
+    );
     let worker = Arc::new(Worker {
         runtime: runtime.handle().clone(),
         proxy: Arc::new(http_proxy(conf, gateway)),

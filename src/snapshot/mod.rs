@@ -7,8 +7,9 @@ use crate::auth::signature::{Mode, SigningKey};
 use crate::auth::token::{VerificationKey, Verifier};
 use crate::catalog::Catalog;
 use crate::config::{self, ManifestFile, Settings};
-use crate::egress::Resolver;
+use crate::egress::{self, Clients, Guard, Resolver};
 use crate::error::Problem;
+use crate::exec::http::Prepared;
 use crate::keyring::{self, Fallback, Keyring, SIGNING_SECRET, SessionKey};
 use crate::route::Table;
 
@@ -23,6 +24,10 @@ pub struct Snapshot {
     pub catalog: Catalog,
     pub routes: Table,
     pub resolver: Arc<Resolver>,
+    /// The way out of tools.
+    pub clients: Arc<Clients>,
+    /// What tools present that is the same for every caller.
+    pub prepared: Prepared,
     pub keyring_loaded: SystemTime,
 }
 
@@ -66,9 +71,14 @@ impl Snapshot {
             }
             Some(Verifier::new(&key, &jwt.expect))
         });
-        let manifests = config::read_manifests(&settings.ati_dir, &mut problems);
-        let catalog = Catalog::new(&manifests);
-        warnings.extend(catalog.warnings());
+        let mut manifests = config::read_manifests(&settings.ati_dir, &mut problems);
+        let catalog = Catalog::build(
+            &mut manifests,
+            &settings.egress,
+            &mut problems,
+            &mut warnings,
+        );
+        catalog.compile_schemas(&mut warnings);
 
         // A one-shot key can be read once. Whatever else is wrong must be known before it is spent.
         if settings.keyring.places.would_spend() {
@@ -91,6 +101,14 @@ impl Snapshot {
             &mut warnings,
         );
 
+        warn_about_missing_keys(&catalog, &keyring, &mut warnings);
+        let resolver = Arc::new(Resolver::new(&settings.egress.nameservers));
+        let clients = Clients::new(&settings.egress, settings.guard, resolver.clone());
+        // Made now, so that a CA file that can't be read is a problem of the start, not of a call.
+        if let Err(problem) = clients.get(settings.egress.source) {
+            problems.push(problem);
+        }
+
         let signing = keyring.get(SIGNING_SECRET).map(SigningKey::new);
         if signing.is_none() && problems.is_empty() {
             judge_missing_secret(&settings, &mut problems, &mut warnings);
@@ -112,7 +130,9 @@ impl Snapshot {
                 keyring,
                 signing,
                 verifier,
-                resolver: Arc::new(Resolver::new(&settings.egress.nameservers)),
+                resolver,
+                clients: Arc::new(clients),
+                prepared: Prepared::new(catalog.providers().len()),
                 settings,
                 catalog,
                 routes,
@@ -126,6 +146,7 @@ impl Snapshot {
     /// One that holds nothing, for requests that outlive theirs.
     pub fn retired() -> Arc<Snapshot> {
         static RETIRED: LazyLock<Arc<Snapshot>> = LazyLock::new(|| {
+            let nobody = Arc::new(Resolver::new(&[]));
             Arc::new(Snapshot {
                 settings: Settings::default(),
                 keyring: Keyring::empty(),
@@ -133,11 +154,25 @@ impl Snapshot {
                 verifier: None,
                 catalog: Catalog::default(),
                 routes: Table::default(),
-                resolver: Arc::new(Resolver::new(&[])),
+                clients: Arc::new(Clients::new(
+                    &egress::Settings::default(),
+                    Guard::On,
+                    nobody.clone(),
+                )),
+                resolver: nobody,
+                prepared: Prepared::default(),
                 keyring_loaded: UNIX_EPOCH,
             })
         });
         RETIRED.clone()
+    }
+
+    /// Keep what the old one has that is still good: known addresses, open connections.
+    pub fn adopt(&mut self, old: &Snapshot) {
+        self.routes.adopt(&old.routes);
+        if self.clients.same_as(&old.clients) {
+            self.clients = old.clients.clone();
+        }
     }
 
     /// `jwt` or `disabled`, as `/health` says it.
@@ -189,6 +224,24 @@ fn load_keyring(
         Err(problem) => {
             problems.push(problem);
             (Keyring::empty(), held.cloned())
+        }
+    }
+}
+
+/// A tool whose key is missing refuses its calls. A name that only tenants have is there for them.
+fn warn_about_missing_keys(catalog: &Catalog, keyring: &Keyring, warnings: &mut Vec<Problem>) {
+    for provider in catalog.providers() {
+        let names = provider.http().map(|http| http.key_names());
+        for name in names.into_iter().flatten() {
+            if keyring.get(name).is_none() && !keyring.has_tenants_of(name) {
+                let message =
+                    format!("'{name}' is not in the keyring; calls of its tools are refused");
+                warnings.push(
+                    Problem::new(message)
+                        .file(&provider.file)
+                        .missing_credential(name),
+                );
+            }
         }
     }
 }

@@ -1,0 +1,86 @@
+//! `GET /tools` and `GET /tools/{name}`: what this caller may use, and nothing else.
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+use url::form_urlencoded;
+
+use super::{Asked, Reply};
+use crate::auth::Identity;
+use crate::catalog::{Tool, search};
+use crate::error::Refusal;
+use crate::snapshot::Snapshot;
+
+pub(super) fn list(
+    asked: &Asked<'_>,
+    identity: &Identity,
+    snapshot: &Snapshot,
+) -> Result<Reply, Refusal> {
+    let (mut provider, mut query) = (None, None);
+    for (name, value) in form_urlencoded::parse(asked.query.unwrap_or_default().as_bytes()) {
+        match name.as_ref() {
+            "provider" => provider = Some(value),
+            "search" => query = Some(value),
+            _ => {}
+        }
+    }
+    let wanted = |tool: &&_| {
+        let tool: &std::sync::Arc<Tool> = tool;
+        provider
+            .as_ref()
+            .is_none_or(|name| *name == tool.provider.name)
+    };
+    let visible = snapshot.catalog.visible(&identity.scopes).filter(wanted);
+    let items: Vec<Value> = match query.filter(|query| !query.trim().is_empty()) {
+        None => visible.map(|tool| item(tool)).collect(),
+        Some(query) => {
+            let found = search::search(visible, &query);
+            found.into_iter().map(|tool| item(tool)).collect()
+        }
+    };
+    Reply::json(&items)
+}
+
+pub(super) fn one(
+    asked: &Asked<'_>,
+    identity: &Identity,
+    snapshot: &Snapshot,
+) -> Result<Reply, Refusal> {
+    let segment = asked.path.rsplit('/').next().unwrap_or_default();
+    let name = percent_decode_str(segment).decode_utf8_lossy();
+    let tool = snapshot
+        .catalog
+        .find(&name)
+        .filter(|tool| tool.is_allowed(&identity.scopes))
+        .ok_or_else(|| Refusal::NoSuchTool(name.chars().take(256).collect()))?;
+    Reply::json(&json!({
+        "name": tool.name,
+        "description": tool.description,
+        "provider": tool.provider.name,
+        "method": method(&tool.method),
+        "endpoint": tool.endpoint,
+        "tags": tool.tags,
+        "hint": tool.hint,
+        "skills": tool.provider.skills,
+        "input_schema": tool.input_schema(),
+        "scope": tool.scope,
+    }))
+}
+
+fn item(tool: &Tool) -> Value {
+    json!({
+        "name": tool.name,
+        "description": tool.description,
+        "provider": tool.provider.name,
+        "method": method(&tool.method),
+        "tags": tool.tags,
+        "skills": tool.provider.skills,
+        "input_schema": tool.input_schema(),
+    })
+}
+
+/// `Get`, not `GET`: existing clients read it so.
+fn method(method: &Method) -> String {
+    let (first, rest) = method.as_str().split_at(1);
+    first.to_owned() + &rest.to_ascii_lowercase()
+}
