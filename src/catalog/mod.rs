@@ -1,59 +1,251 @@
-//! What providers there are. So far only passthrough is served; the tools of other handlers are absent.
+//! What tools there are: manifests compiled to [`Tool`]s, found by name in one step.
 
-use std::path::PathBuf;
+pub mod provider;
+pub mod schema;
+pub mod search;
+pub mod tool;
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+pub use provider::{Handler, Provider};
+pub use tool::Tool;
+
+use crate::auth::Scopes;
 use crate::config::ManifestFile;
+use crate::egress;
 use crate::error::Problem;
 
-/// Handlers that this build serves.
-const BUILT: [&str; 1] = ["passthrough"];
-
-/// The providers of one snapshot.
-#[derive(Debug, Default)]
+/// The providers and tools of one snapshot.
+#[derive(Default)]
 pub struct Catalog {
-    providers: Vec<Provider>,
-}
-
-#[derive(Debug)]
-pub struct Provider {
-    pub name: String,
-    pub handler: String,
-    pub file: PathBuf,
+    providers: Vec<Arc<Provider>>,
+    tools: Vec<Arc<Tool>>,
+    by_name: HashMap<String, usize, RandomState>,
 }
 
 impl Catalog {
-    pub fn new(manifests: &[ManifestFile]) -> Self {
-        let providers = manifests.iter().map(|manifest| Provider {
-            name: manifest.name.clone(),
-            handler: manifest.handler.clone(),
-            file: manifest.path.clone(),
-        });
-        Catalog {
-            providers: providers.collect(),
+    /// Every manifest, in the order of their names; the later one wins where two have a tool of the same name.
+    pub fn build(
+        manifests: &mut [ManifestFile],
+        egress: &egress::Settings,
+        problems: &mut Vec<Problem>,
+        warnings: &mut Vec<Problem>,
+    ) -> Self {
+        let mut catalog = Catalog::default();
+        for manifest in manifests {
+            for key in &manifest.unknown {
+                warnings.push(Problem::new("unknown key").file(&manifest.path).key(key));
+            }
+            let index = catalog.providers.len();
+            let provider = Arc::new(Provider::read(index, manifest, egress, problems, warnings));
+            let tables = std::mem::take(&mut manifest.tools);
+            if provider.http().is_some() {
+                for (index, table) in tables.into_iter().enumerate() {
+                    let tool =
+                        Tool::read(&manifest.path, index, table, &provider, problems, warnings);
+                    if let Some(tool) = tool {
+                        catalog.add(tool, warnings);
+                    }
+                }
+            }
+            catalog.providers.push(provider);
+        }
+        catalog
+    }
+
+    fn add(&mut self, tool: Tool, warnings: &mut Vec<Problem>) {
+        let tool = Arc::new(tool);
+        match self.by_name.get(&tool.name) {
+            None => {
+                self.by_name.insert(tool.name.clone(), self.tools.len());
+                self.tools.push(tool);
+            }
+            Some(&known) => {
+                let before = self.tools[known].provider.file.display();
+                let message = format!("replaces the tool of the same name in {before}");
+                warnings.push(
+                    Problem::new(message)
+                        .file(&tool.provider.file)
+                        .key(format!("tools.{}", tool.name)),
+                );
+                self.tools[known] = tool;
+            }
         }
     }
 
-    pub fn providers(&self) -> &[Provider] {
+    pub fn providers(&self) -> &[Arc<Provider>] {
         &self.providers
     }
 
-    pub fn has(&self, name: &str) -> bool {
-        self.providers.iter().any(|provider| provider.name == name)
+    pub fn tools(&self) -> &[Arc<Tool>] {
+        &self.tools
     }
 
-    /// Providers whose handler this build doesn't have.
-    pub fn warnings(&self) -> Vec<Problem> {
-        self.providers
+    pub fn has(&self, provider: &str) -> bool {
+        self.providers.iter().any(|known| known.name == provider)
+    }
+
+    /// Tools that agents may know of.
+    pub fn public(&self) -> impl Iterator<Item = &Arc<Tool>> {
+        self.tools.iter().filter(|tool| !tool.provider.internal)
+    }
+
+    /// Tools that this caller may use.
+    pub fn visible<'a>(&'a self, scopes: &'a Scopes) -> impl Iterator<Item = &'a Arc<Tool>> {
+        self.public().filter(|tool| tool.is_allowed(scopes))
+    }
+
+    /// By name, or by a name in which a `_` stands for the `:` between provider and tool.
+    pub fn find(&self, name: &str) -> Option<&Arc<Tool>> {
+        if name.len() > tool::LONGEST_NAME {
+            return None;
+        }
+        self.exactly(name).or_else(|| {
+            name.match_indices('_')
+                .find_map(|(at, _)| self.exactly(&format!("{}:{}", &name[..at], &name[at + 1..])))
+        })
+    }
+
+    fn exactly(&self, name: &str) -> Option<&Arc<Tool>> {
+        let tool = &self.tools[*self.by_name.get(name)?];
+        Some(tool).filter(|tool| !tool.provider.internal)
+    }
+
+    /// Compile every schema now; a server has the time, and its operator wants to know.
+    pub fn compile_schemas(&self, warnings: &mut Vec<Problem>) {
+        warnings.extend(self.tools.iter().filter_map(|tool| tool.schema_fault()));
+    }
+
+    #[cfg(test)]
+    pub fn from_text(text: &str) -> Self {
+        let (mut problems, mut warnings) = (Vec::new(), Vec::new());
+        let mut manifests = [ManifestFile::from_text("m.toml", text)];
+        let egress = egress::Settings::default();
+        let catalog = Catalog::build(&mut manifests, &egress, &mut problems, &mut warnings);
+        assert!(problems.is_empty(), "{problems:?}");
+        catalog
+    }
+}
+
+impl Tool {
+    pub fn is_allowed(&self, scopes: &Scopes) -> bool {
+        self.scope
+            .as_deref()
+            .is_none_or(|scope| scopes.allow(scope))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn build(texts: &[&str]) -> (Catalog, Vec<String>, Vec<String>) {
+        let (mut problems, mut warnings) = (Vec::new(), Vec::new());
+        let mut manifests: Vec<_> = texts
             .iter()
-            .filter(|provider| !BUILT.contains(&provider.handler.as_str()))
-            .map(|provider| {
-                Problem::new(format!(
-                    "handler '{}' is not part of this build; its tools are absent",
-                    provider.handler
-                ))
-                .file(&provider.file)
-                .key("provider.handler")
-            })
-            .collect()
+            .enumerate()
+            .map(|(n, text)| ManifestFile::from_text(&format!("{n}.toml"), text))
+            .collect();
+        let egress = egress::Settings::default();
+        let catalog = Catalog::build(&mut manifests, &egress, &mut problems, &mut warnings);
+        let text = |list: Vec<Problem>| list.iter().map(ToString::to_string).collect();
+        (catalog, text(problems), text(warnings))
+    }
+
+    #[test]
+    fn names_aliases_and_scopes() {
+        let (catalog, problems, _) = build(&[
+            "[provider]\nname = 'test_api'\nbase_url = 'http://h'\n[[tools]]\nname = 'test_api:get_data'\n\
+             [[tools]]\nname = 'plain'\nscope = ''\n[[tools]]\nname = 'own'\nscope = 'tool:shared'\nmethod = 'post'",
+            "[provider]\nname = '_llm'\ninternal = true\nbase_url = 'http://h'\n[[tools]]\nname = '_chat_completion'",
+        ]);
+        assert!(problems.is_empty(), "{problems:?}");
+        let found = |name: &str| catalog.find(name).map(|tool| tool.name.as_str());
+        assert_eq!(found("test_api:get_data"), Some("test_api:get_data"));
+        assert_eq!(found("test_api_get_data"), Some("test_api:get_data"));
+        assert_eq!(found("test:api_get_data"), None);
+        assert_eq!(found(&"_".repeat(100_000)), None);
+        // Internal tools are nobody's business.
+        assert_eq!(found("_chat_completion"), None);
+        let scope = |name: &str| catalog.find(name).unwrap().scope.clone();
+        assert_eq!(
+            scope("test_api:get_data").as_deref(),
+            Some("tool:test_api:get_data")
+        );
+        assert_eq!(scope("plain"), None);
+        assert_eq!(scope("own").as_deref(), Some("tool:shared"));
+        let scopes = Scopes::parse("tool:shared");
+        let visible: Vec<_> = catalog.visible(&scopes).map(|t| t.name.as_str()).collect();
+        assert_eq!(visible, ["plain", "own"]);
+    }
+
+    #[test]
+    fn the_last_of_one_name_wins() {
+        let manifest = |endpoint: &str| {
+            format!(
+                "[provider]\nname = 'p'\nbase_url = 'http://h'\n[[tools]]\nname = 't'\nendpoint = '{endpoint}'"
+            )
+        };
+        let (catalog, _, warnings) = build(&[&manifest("/a"), &manifest("/b")]);
+        assert_eq!(catalog.find("t").unwrap().endpoint, "/b");
+        assert_eq!(catalog.tools().len(), 1);
+        assert!(
+            warnings[0].contains("replaces the tool of the same name"),
+            "{warnings:?}"
+        );
+    }
+
+    #[test]
+    fn every_problem_of_every_manifest_is_told() {
+        let (_, problems, warnings) = build(&[
+            "[provider]\nname = 'a'\nauth_type = 'bearer'\nbase_ulr = 'x'\n[[tools]]\nmethod = 'BREW'\n[[tools]]\nname = 't'\ntags = 5",
+            "[provider]\nname = 'b'\nauth_type = 'magic'\n[provider.auth_generator]\ntype = 'command'",
+            "[provider]\nname = 'c'\nhandler = 'mcp'",
+        ]);
+        let expected = [
+            "Manifest 0.toml is invalid: provider.auth_key_name: auth_type 'bearer' needs it",
+            "Manifest 0.toml is invalid: tools[0].name: a tool needs a name of at most 256 characters",
+            "Manifest 0.toml is invalid: tools[0].method: unknown method 'BREW'",
+            "Manifest 0.toml is invalid: tools.t.tags: invalid type: integer `5`, expected a sequence",
+            "Manifest 1.toml is invalid: provider.auth_type: unknown auth type 'magic'",
+            "Manifest 1.toml is invalid: provider.auth_generator.command: type 'command' needs it",
+        ];
+        assert_eq!(problems, expected);
+        assert!(
+            warnings.contains(
+                &"0.toml: provider.base_ulr: unknown key; did you mean 'base_url'?".to_owned()
+            ),
+            "{warnings:?}"
+        );
+        assert!(
+            warnings
+                .iter()
+                .any(|w| w.contains("handler 'mcp' is not part of this build"))
+        );
+    }
+
+    #[test]
+    fn what_a_manifest_only_seems_to_do_is_told() {
+        let (catalog, problems, mut warnings) = build(&[
+            "[provider]\nname = 'a'\nbase_url = 'http://h'\n[[tools]]\nname = 't'\nendpoint = '/x/{id}'\n\
+             input_schema = { type = 'objekt' }\nresponse = { extract = '$[' }",
+        ]);
+        assert!(problems.is_empty(), "{problems:?}");
+        let mut found = Vec::new();
+        catalog.compile_schemas(&mut found);
+        warnings.extend(found.iter().map(ToString::to_string));
+        for expected in [
+            "{id} is sent as it stands",
+            "every call will fail",
+            "arguments are not checked",
+        ] {
+            assert!(
+                warnings.iter().any(|w| w.contains(expected)),
+                "{expected}: {warnings:?}"
+            );
+        }
     }
 }

@@ -1,13 +1,18 @@
 //! The command line: parsed arguments, one function per command, one place that turns its outcome into an exit code.
 
+mod audit;
 mod check;
 mod demo;
 mod init;
 mod key;
+mod local;
 mod output;
 mod proxy;
 mod reference;
+mod remote;
+mod run;
 mod token;
+mod tool;
 
 use std::process::ExitCode;
 
@@ -15,7 +20,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use tracing::{debug, error};
 
 use crate::config;
-use crate::error::Failure;
+use crate::error::{Code, Failure};
 use crate::telemetry::{self, Audience};
 
 /// The edge appliance between agent sandboxes and the world: it holds the credentials, and lets each request do only what its
@@ -56,6 +61,14 @@ pub enum Format {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run a tool, here or through the proxy that ATI_PROXY_URL names
+    Run(run::Args),
+    /// Find out what tools there are
+    #[command(subcommand, visible_alias = "tools")]
+    Tool(tool::Command),
+    /// See which tools were called
+    #[command(subcommand)]
+    Audit(audit::Command),
     /// Run the appliance
     Proxy(proxy::Args),
     /// Load everything as `ati proxy` would, and report every problem at once
@@ -98,6 +111,9 @@ pub fn run(cli: Cli) -> ExitCode {
         command => {
             init::ensure(&config::ati_dir());
             match command {
+                Command::Run(args) => run::run(&args, format),
+                Command::Tool(command) => tool::run(command, format),
+                Command::Audit(command) => audit::run(command, format),
                 Command::Init(args) => init::run(&args),
                 Command::Key(command) => key::run(command),
                 Command::Token(command) => token::run(command),
@@ -138,6 +154,14 @@ fn report(failure: &Failure, audience: Audience, format: Format, verbose: bool) 
         }
     }
     code.exit_code()
+}
+
+/// For a command that makes one request.
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::new(Code::ExecutionFailed, format!("no runtime: {e}")))
 }
 
 /// The parser, for the reference page.

@@ -2,8 +2,11 @@
 
 use std::io::Write;
 
+use comfy_table::{Table, presets};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
+use super::Format;
 use crate::error::Failure;
 
 pub fn line(text: &str) {
@@ -15,6 +18,89 @@ pub fn pretty(value: &impl Serialize) {
     if serde_json::to_writer_pretty(&mut out, value).is_ok() {
         let _ = writeln!(out);
     }
+}
+
+pub fn compact(value: &impl Serialize) {
+    let mut out = std::io::stdout().lock();
+    if serde_json::to_writer(&mut out, value).is_ok() {
+        let _ = writeln!(out);
+    }
+}
+
+/// A result, as the caller asked for it.
+pub fn value(value: &Value, format: Format) {
+    match format {
+        Format::Json => pretty(value),
+        Format::Text => text(value),
+        Format::Table => match as_table(value) {
+            Some((headers, rows)) => table(&headers, rows.into_iter()),
+            None => pretty(value),
+        },
+    }
+}
+
+pub fn table(headers: &[impl AsRef<str>], rows: impl Iterator<Item = Vec<String>>) {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL);
+    table.set_header(headers.iter().map(AsRef::as_ref));
+    table.add_rows(rows);
+    line(&table.to_string());
+}
+
+fn text(value: &Value) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                line(&format!("{key}: {}", inline(value)));
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| line(&inline(item))),
+        value => line(&inline(value)),
+    }
+}
+
+/// A string as it is, anything else as compact JSON.
+fn inline(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Objects become rows, one object becomes keys and values; other shapes are no table.
+fn as_table(value: &Value) -> Option<(Vec<String>, Vec<Vec<String>>)> {
+    let cell = |value: Option<&Value>| match value {
+        None | Some(Value::Null) => String::new(),
+        Some(value) => inline(value),
+    };
+    match value {
+        Value::Object(map) => {
+            let rows = sorted(map).map(|key| vec![key.clone(), cell(map.get(key))]);
+            Some((vec!["Key".into(), "Value".into()], rows.collect()))
+        }
+        Value::Array(items) if !items.is_empty() => {
+            let maps: Option<Vec<&Map<String, Value>>> =
+                items.iter().map(Value::as_object).collect();
+            let maps = maps?;
+            let mut headers: Vec<String> = Vec::new();
+            for key in maps.iter().flat_map(|map| sorted(map)) {
+                if !headers.contains(key) {
+                    headers.push(key.clone());
+                }
+            }
+            let row =
+                |map: &&Map<String, Value>| headers.iter().map(|key| cell(map.get(key))).collect();
+            let rows = maps.iter().map(row).collect();
+            Some((headers, rows))
+        }
+        _ => None,
+    }
+}
+
+fn sorted(map: &Map<String, Value>) -> impl Iterator<Item = &String> {
+    let mut keys: Vec<&String> = map.keys().collect();
+    keys.sort();
+    keys.into_iter()
 }
 
 /// The one-line form that scripts read, on stderr.
@@ -32,4 +118,24 @@ pub fn structured_error(failure: &Failure, chain: Option<&Vec<String>>) {
         "{}",
         serde_json::json!({ "error": error })
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_a_table() {
+        let (headers, rows) =
+            as_table(&json!([{"b": 1, "a": null}, {"c": "x", "a": [1]}])).unwrap();
+        assert_eq!(headers, ["a", "b", "c"]);
+        assert_eq!(rows, [["", "1", ""], ["[1]", "", "x"]]);
+        let (headers, rows) = as_table(&json!({"z": true, "a": "t"})).unwrap();
+        assert_eq!(headers, ["Key", "Value"]);
+        assert_eq!(rows, [["a", "t"], ["z", "true"]]);
+        for shapeless in [json!([]), json!([1, 2]), json!("x"), json!([{"a": 1}, 5])] {
+            assert!(as_table(&shapeless).is_none(), "{shapeless}");
+        }
+    }
 }

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use zeroize::Zeroizing;
 
-use super::jwt::KeySource;
+use super::jwt::{JwtSettings, KeySource};
 use crate::auth::token::{DEFAULT_AUDIENCE, Expectations};
+use crate::egress::Guard;
 use crate::error::Problem;
 use crate::keyring::Secret;
 
@@ -17,6 +18,11 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
         "ATI_ADMIN_TOKEN",
         "unset",
         "Bearer token for `/admin/keys`. Without it these routes answer 503.",
+    ),
+    (
+        "ATI_AUDIT_FILE",
+        "`$ATI_DIR/audit.jsonl`",
+        "Where each tool call leaves a line.",
     ),
     (
         "ATI_DB_URL",
@@ -73,11 +79,21 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
         "`json`",
         "Default of `--output`: `json`, `table` or `text`.",
     ),
+    (
+        "ATI_PROXY_URL",
+        "unset",
+        "The appliance that runs the tools. Without it, `ati run` and `ati tool` work with what is in `ATI_DIR`.",
+    ),
     ("ATI_SESSION_TOKEN", "unset", "The caller's token."),
     (
         "ATI_SESSION_TOKEN_FILE",
         "`/run/ati/session_token`",
         "File with the caller's token, where the variable above is empty.",
+    ),
+    (
+        "ATI_SSRF_PROTECTION",
+        "unset",
+        "`1` or `true`: tools reach no private or internal address. `warn`: they do, and the log says so.",
     ),
     (
         "RUST_LOG",
@@ -99,6 +115,8 @@ pub struct Environment {
     pub audiences: Option<String>,
     /// Whether there is a key to sign with; the proxy only wonders why there is none to verify with.
     pub private_key: bool,
+    pub guard: Guard,
+    pub audit_file: Option<PathBuf>,
     pub problems: Vec<Problem>,
     pub warnings: Vec<Problem>,
 }
@@ -116,6 +134,8 @@ impl Default for Environment {
             audience: None,
             audiences: None,
             private_key: false,
+            guard: Guard::Off,
+            audit_file: None,
             problems: Vec::new(),
             warnings: Vec::new(),
         }
@@ -156,9 +176,17 @@ impl Environment {
                 Problem::new("OTLP export is not part of this build; nothing is sent").key(name),
             );
         }
+        env.audit_file = filled("ATI_AUDIT_FILE").map(PathBuf::from);
+        let guard = Guard::parse(&filled("ATI_SSRF_PROTECTION").unwrap_or_default());
+        env.guard = guard.unwrap_or(Guard::On);
         // Set but empty is kept: it must refuse to start, not turn authentication off.
         env.public_key = std::env::var_os("ATI_JWT_PUBLIC_KEY");
         env.secret = text("ATI_JWT_SECRET").map(Zeroizing::new);
+        if guard.is_none() {
+            problems.push(
+                Problem::new("expected 1, true, warn, or nothing").key("ATI_SSRF_PROTECTION"),
+            );
+        }
         env.problems = problems;
         env
     }
@@ -169,6 +197,12 @@ impl Environment {
         }
         let secret = self.secret.clone()?;
         Some(KeySource::secret("ATI_JWT_SECRET", None, secret))
+    }
+
+    /// What the environment alone says about tokens: all that counts for the command line.
+    pub fn jwt(&self) -> Option<JwtSettings> {
+        let expect = self.expectations(None, None);
+        self.jwt_key().map(|key| JwtSettings { key, expect })
     }
 
     /// `ATI_JWT_ACCEPTED_AUDIENCES`, then `ATI_JWT_AUDIENCE`, then the file's, then the default.

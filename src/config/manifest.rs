@@ -12,6 +12,17 @@ pub struct ManifestFile {
     pub handler: String,
     /// The `[provider]` table, name and handler included.
     pub provider: Table,
+    /// The `[[tools]]`, in their order.
+    pub tools: Vec<Table>,
+    /// Whatever else the file has at its top level.
+    pub unknown: Vec<String>,
+}
+
+#[cfg(test)]
+impl ManifestFile {
+    pub fn from_text(path: &str, text: &str) -> Self {
+        parse(Path::new(path), text).unwrap()
+    }
 }
 
 /// `<ati_dir>/manifests/*.toml`. One bad file is reported with the others.
@@ -27,9 +38,14 @@ pub fn read_manifests(ati_dir: &Path, problems: &mut Vec<Problem>) -> Vec<Manife
 }
 
 fn read(path: &Path) -> Result<ManifestFile, Problem> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Problem::new(e.to_string()).intro(Intro::UnparsableManifest))?;
+    parse(path, &text)
+}
+
+fn parse(path: &Path, text: &str) -> Result<ManifestFile, Problem> {
     let unparsable = |message: String| Problem::new(message).intro(Intro::UnparsableManifest);
-    let text = std::fs::read_to_string(path).map_err(|e| unparsable(e.to_string()))?;
-    let mut table = super::parse_toml(&text).map_err(unparsable)?;
+    let mut table = super::parse_toml(text).map_err(unparsable)?;
     let Some(Value::Table(provider)) = table.remove("provider") else {
         return Err(unparsable("there is no [provider] table".to_owned()));
     };
@@ -37,12 +53,49 @@ fn read(path: &Path) -> Result<ManifestFile, Problem> {
     let name = text("name")
         .filter(|name| !name.is_empty())
         .ok_or_else(|| unparsable("[provider] has no name".to_owned()))?;
+    let tools = match table.remove("tools") {
+        None => Vec::new(),
+        Some(tools) => tools
+            .try_into()
+            .map_err(|_| unparsable("tools: expected [[tools]] tables".to_owned()))?,
+    };
     Ok(ManifestFile {
         path: path.to_path_buf(),
         name,
         handler: text("handler").unwrap_or_else(|| "http".to_owned()),
         provider,
+        tools,
+        unknown: table.keys().cloned().collect(),
     })
+}
+
+/// The variable that holds the token for a tool, where its provider names one. For callers whose manifests may be absent, partial or
+/// meant for somebody else: what can't be read says nothing, and files that can't name one aren't parsed.
+pub fn session_token_env(ati_dir: &Path, tool: &str) -> Option<String> {
+    let files = list(&ati_dir.join("manifests"), &mut Vec::new());
+    let texts = files.iter().filter_map(|path| {
+        let text = std::fs::read_to_string(path).ok()?;
+        text.contains("auth_session_token_env")
+            .then_some((path, text))
+    });
+    for (path, text) in texts {
+        let Ok(manifest) = parse(path, &text) else {
+            continue;
+        };
+        let of_provider = tool == manifest.name
+            || tool
+                .strip_prefix(&manifest.name)
+                .is_some_and(|rest| rest.starts_with([':', '_']));
+        let listed = || {
+            let mut names = manifest.tools.iter().filter_map(|tool| tool.get("name"));
+            names.any(|name| name.as_str() == Some(tool))
+        };
+        if of_provider || listed() {
+            let name = manifest.provider.get("auth_session_token_env");
+            return name.and_then(Value::as_str).map(str::to_owned);
+        }
+    }
+    None
 }
 
 fn list(dir: &Path, problems: &mut Vec<Problem>) -> Vec<PathBuf> {

@@ -4,6 +4,7 @@ mod environment;
 mod flags;
 mod jwt;
 mod manifest;
+pub mod provider;
 mod section;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,14 +14,17 @@ use std::time::Duration;
 pub use environment::{Environment, VARIABLES, ati_dir};
 pub use flags::Flags;
 pub use jwt::{JwtSettings, KeySource, private_key_of_config, private_key_of_environment};
-pub use manifest::{ManifestFile, read_manifests};
+pub use manifest::{ManifestFile, read_manifests, session_token_env};
 pub use section::Section;
 
 use crate::auth::signature::{self, Mode};
-use crate::egress;
+use crate::egress::{self, Guard};
 use crate::error::Problem;
 use crate::keyring::{Places, Secret};
 use crate::pattern::Pattern;
+
+/// Beside the manifests, unless `ATI_AUDIT_FILE` says otherwise.
+pub const AUDIT_FILE: &str = "audit.jsonl";
 
 /// Everything that the server needs to know, checked. Secrets and keys are named here, not held.
 #[derive(Debug, Clone)]
@@ -35,6 +39,9 @@ pub struct Settings {
     pub keyring: KeyringSettings,
     pub passthrough: bool,
     pub egress: egress::Settings,
+    pub guard: Guard,
+    pub tools: ToolSettings,
+    pub audit_file: PathBuf,
     pub signature: signature::Settings,
     pub jwt: Option<JwtSettings>,
     pub admin_token: Option<Secret>,
@@ -67,6 +74,9 @@ impl Default for Settings {
             },
             passthrough: false,
             egress: egress::Settings::default(),
+            guard: Guard::Off,
+            tools: ToolSettings::default(),
+            audit_file: PathBuf::from(AUDIT_FILE),
             signature: signature::Settings {
                 mode: Mode::Log,
                 drift_seconds: 60,
@@ -89,6 +99,16 @@ impl Default for Limits {
             header: Duration::from_secs(10),
             keepalive: Duration::from_secs(60),
             stall: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Default for ToolSettings {
+    fn default() -> Self {
+        ToolSettings {
+            max_call_bytes: 16 << 20,
+            max_response_bytes: 64 << 20,
+            timeout: Duration::from_secs(60),
         }
     }
 }
@@ -119,6 +139,16 @@ pub struct Limits {
     pub keepalive: Duration,
     /// A caller that takes or sends no byte for so long is gone.
     pub stall: Duration,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolSettings {
+    /// The body of a `/call`.
+    pub max_call_bytes: usize,
+    /// What an upstream may answer to a tool.
+    pub max_response_bytes: usize,
+    /// For one call, everything included.
+    pub timeout: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -226,6 +256,18 @@ pub fn resolve(flags: &Flags, env: &Environment) -> Result<Settings, Vec<Problem
         },
         passthrough: flags.enable_passthrough || file.passthrough.unwrap_or(false),
         egress: file.egress,
+        guard: env.guard,
+        tools: ToolSettings {
+            max_call_bytes: file.max_call.unwrap_or(default.tools.max_call_bytes),
+            max_response_bytes: file
+                .max_response
+                .unwrap_or(default.tools.max_response_bytes),
+            timeout: seconds(file.tool_timeout, default.tools.timeout),
+        },
+        audit_file: env
+            .audit_file
+            .clone()
+            .unwrap_or_else(|| ati_dir.join(AUDIT_FILE)),
         signature: signature::Settings {
             mode: flags
                 .sig_verify_mode
@@ -279,6 +321,9 @@ struct File {
     allow_empty: Option<bool>,
     passthrough: Option<bool>,
     egress: egress::Settings,
+    max_call: Option<usize>,
+    max_response: Option<usize>,
+    tool_timeout: Option<u64>,
     mode: Option<Mode>,
     drift: Option<u64>,
     exempt: Option<Vec<String>>,
@@ -326,6 +371,12 @@ fn read_conf(path: Option<&Path>, problems: &mut Vec<Problem>) -> File {
 
     let mut s = root.section("egress");
     file.egress = read_egress(&mut s, path);
+    s.finish();
+
+    let mut s = root.section("tools");
+    file.max_call = positive(&mut s, "max_call_bytes");
+    file.max_response = positive(&mut s, "max_response_bytes");
+    file.tool_timeout = positive(&mut s, "timeout_seconds").map(|n| n as u64);
     s.finish();
 
     let mut s = root.section("signature");

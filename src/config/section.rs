@@ -26,6 +26,14 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// One of several tables that share a key: `[[tools]]`.
+    pub fn item(file: &'a Path, name: &str, table: Table, problems: &'a mut Vec<Problem>) -> Self {
+        Section {
+            prefix: format!("{name}."),
+            ..Section::root(file, table, problems)
+        }
+    }
+
     /// The value under this key, if it is there and of the right type.
     pub fn take<T: DeserializeOwned>(&mut self, key: &'static str) -> Option<T> {
         self.known.push(key);
@@ -37,6 +45,10 @@ impl<'a> Section<'a> {
                 None
             }
         }
+    }
+
+    pub fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
     }
 
     /// A table below this one; empty where it isn't there. Its `finish` must be called like this one's.
@@ -70,15 +82,33 @@ impl<'a> Section<'a> {
         self.problems.push(Problem::new(message).file(self.file));
     }
 
+    /// A key that means something elsewhere, and nothing here.
+    pub fn ignore(&mut self, key: &'static str) {
+        self.known.push(key);
+        self.table.remove(key);
+    }
+
     /// Whatever nobody asked for is a mistake.
-    pub fn finish(mut self) {
-        for key in std::mem::take(&mut self.table).keys() {
+    pub fn finish(self) {
+        let (unknown, problems) = self.unknown();
+        problems.extend(unknown);
+    }
+
+    /// Whatever nobody asked for is worth a word: files that load today must keep loading.
+    pub fn finish_leniently(self, warnings: &mut Vec<Problem>) {
+        warnings.extend(self.unknown().0);
+    }
+
+    fn unknown(mut self) -> (Vec<Problem>, &'a mut Vec<Problem>) {
+        let table = std::mem::take(&mut self.table);
+        let unknown = table.keys().map(|key| {
             let message = match nearest(key, &self.known) {
                 Some(known) => format!("unknown key; did you mean '{known}'?"),
                 None => "unknown key".to_owned(),
             };
-            self.problem(key, message);
-        }
+            Problem::new(message).file(self.file).key(self.name(key))
+        });
+        (unknown.collect(), self.problems)
     }
 
     fn name(&self, key: &str) -> String {

@@ -3,11 +3,15 @@
 //! [`Refusal`] is what a caller over HTTP gets instead of an answer. [`Failure`] is what ends a command.
 //! [`Problem`] is one thing wrong with what an operator configured; they are collected and reported together.
 
+mod call;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use http::StatusCode;
+
+pub use call::{CallError, ToolError};
 
 /// Why a request was not served. The one place where an error status is chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +48,10 @@ pub enum Refusal {
     Upstream(UpstreamFault),
     /// `/help` without an `_llm` manifest.
     HelpNotConfigured,
+    /// A tool that isn't there, or that this caller may not see.
+    NoSuchTool(String),
+    /// A tool call that ended without a result.
+    Call(Box<CallError>),
     /// A route of the contract that this build doesn't serve yet.
     NotImplemented,
     /// A defect of ours. The reason is in the log.
@@ -92,7 +100,7 @@ impl UpstreamFault {
         }
     }
 
-    fn is_timeout(self) -> bool {
+    pub fn is_timeout(self) -> bool {
         matches!(self, UpstreamFault::ConnectTimeout | UpstreamFault::Timeout)
     }
 }
@@ -106,6 +114,8 @@ pub enum Body {
     Json(Cow<'static, str>),
     /// `{"content": "", "error": <text>}`, the envelope of `/help`.
     Help(Cow<'static, str>),
+    /// `{"result": null, "error": <text>}`, the envelope of `/call`.
+    Call(Box<CallError>),
 }
 
 impl Refusal {
@@ -124,7 +134,10 @@ impl Refusal {
             | Refusal::AdminStoreMissing
             | Refusal::HelpNotConfigured
             | Refusal::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::NotFound { .. } | Refusal::JwksNotConfigured => StatusCode::NOT_FOUND,
+            Refusal::NotFound { .. } | Refusal::JwksNotConfigured | Refusal::NoSuchTool(_) => {
+                StatusCode::NOT_FOUND
+            }
+            Refusal::Call(error) => error.status(),
             Refusal::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::NotImplemented => StatusCode::NOT_IMPLEMENTED,
             Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,
@@ -170,6 +183,8 @@ impl Refusal {
                 "No _llm.toml manifest found. Proxy help requires a configured LLM provider."
                     .into(),
             ),
+            Refusal::NoSuchTool(name) => Body::Json(format!("Tool '{name}' not found").into()),
+            Refusal::Call(error) => Body::Call(error.clone()),
             Refusal::NotImplemented => Body::Json("not implemented".into()),
             Refusal::Internal => Body::Json("internal error".into()),
         }
@@ -203,6 +218,8 @@ impl Refusal {
             Refusal::MethodNotAllowed { .. } => "method_not_allowed",
             Refusal::JwksNotConfigured => "jwks_not_configured",
             Refusal::HelpNotConfigured => "help_not_configured",
+            Refusal::NoSuchTool(_) => "no_such_tool",
+            Refusal::Call(error) => error.outcome(),
             Refusal::NotImplemented => "not_implemented",
             Refusal::Internal => "internal",
         }

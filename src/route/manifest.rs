@@ -1,6 +1,6 @@
 //! `handler = "passthrough"`: a manifest, read, checked and compiled to a route. Every problem is found, not only the first.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,16 @@ use url::Url;
 
 use super::passthrough::{Caps, Route, Rule};
 use super::table::host_name;
+use crate::config::provider::{self, Auth};
 use crate::config::{ManifestFile, Section};
-use crate::credential::{Attachment, Credential, Gaps, Template};
+use crate::credential::{Attachment, Credential, Gaps, Lookup, Template};
 use crate::egress::{self, Timeouts, Upstream};
 use crate::error::{Intro, Problem};
 use crate::keyring::Keyring;
 use crate::telemetry::metrics::METRICS;
 
 /// Known, and nothing to a route: read for every provider, or by other handlers.
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 8] = [
     "name",
     "description",
     "handler",
@@ -26,9 +27,6 @@ const OTHERS: [&str; 11] = [
     "category",
     "skills",
     "auth_session_token_env",
-    "auth_secret_name",
-    "oauth2_token_url",
-    "oauth2_basic_auth",
     "auth_generator",
 ];
 
@@ -99,7 +97,7 @@ impl<'a> Compiler<'a> {
 
     fn read(&mut self, manifest: &ManifestFile, s: &mut Section<'_>) -> Raw {
         for key in OTHERS {
-            s.take::<toml::Value>(key);
+            s.ignore(key);
         }
         let seconds = |value: Option<u64>, default| Duration::from_secs(value.unwrap_or(default));
         let cap =
@@ -124,25 +122,29 @@ impl<'a> Compiler<'a> {
             },
             websockets: s.take("forward_websockets").unwrap_or(false),
             ingredients: (
-                read_credential(s, manifest, self.warnings),
-                read_extra_headers(s),
+                self.read_credential(manifest, s),
+                provider::read_extra_headers(s),
             ),
-            source: self.read_source(s),
+            source: provider::read_source(s, self.egress),
         }
     }
 
-    fn read_source(&self, s: &mut Section<'_>) -> Option<IpAddr> {
-        let Some(name) = s.take::<String>("egress") else {
-            return self.egress.source;
-        };
-        let known = self.egress.named.get(&name).copied();
-        if known.is_none() {
-            s.problem(
-                "egress",
-                format!("'{name}' is not one of [egress.addresses]"),
-            );
+    fn read_credential(&mut self, manifest: &ManifestFile, s: &mut Section<'_>) -> Credential {
+        match provider::read_auth(s) {
+            Auth::Static(credential) => credential,
+            Auth::None => Credential::None,
+            other @ (Auth::OAuth2(_) | Auth::Url) => {
+                let kind = other.name();
+                self.warnings.push(
+                    Problem::new(format!(
+                        "auth_type '{kind}' adds nothing to a passthrough request"
+                    ))
+                    .file(&manifest.path)
+                    .key("auth_type"),
+                );
+                Credential::None
+            }
         }
-        known
     }
 
     fn attachment(
@@ -155,7 +157,8 @@ impl<'a> Compiler<'a> {
             return known.clone();
         }
         let (credential, extra) = &raw.ingredients;
-        let (attachment, gaps) = Attachment::resolve(credential, extra, self.keyring);
+        let (attachment, gaps) =
+            Attachment::resolve(credential, extra, &Lookup::passthrough(self.keyring));
         report(&gaps, manifest, s, self.warnings);
         let attachment = Arc::new(attachment);
         self.attachments
@@ -274,72 +277,6 @@ fn build(name: &str, raw: Raw, base: &Url, attachment: Arc<Attachment>) -> Optio
     })
 }
 
-fn read_credential(
-    s: &mut Section<'_>,
-    manifest: &ManifestFile,
-    warnings: &mut Vec<Problem>,
-) -> Credential {
-    let kind = s
-        .take::<String>("auth_type")
-        .unwrap_or_else(|| "none".to_owned());
-    let key = s
-        .take::<String>("auth_key_name")
-        .filter(|key| !key.is_empty());
-    let header = s.take::<String>("auth_header_name");
-    let query = s.take::<String>("auth_query_name");
-    let prefix = s.take::<String>("auth_value_prefix").unwrap_or_default();
-    if !matches!(kind.as_str(), "bearer" | "header" | "query" | "basic") {
-        match kind.as_str() {
-            "none" => {}
-            "oauth2" | "url" => warnings.push(
-                Problem::new(format!(
-                    "auth_type '{kind}' adds nothing to a passthrough request"
-                ))
-                .file(&manifest.path)
-                .key("auth_type"),
-            ),
-            _ => s.problem("auth_type", format!("unknown auth type '{kind}'")),
-        }
-        return Credential::None;
-    }
-    let Some(key) = key else {
-        s.problem("auth_key_name", format!("auth_type '{kind}' needs it"));
-        return Credential::None;
-    };
-    match kind.as_str() {
-        "bearer" => Credential::Bearer { key },
-        "basic" => Credential::Basic { key },
-        "query" => Credential::Query {
-            key,
-            name: query.unwrap_or_else(|| "api_key".to_owned()),
-        },
-        _ => {
-            let name = header.unwrap_or_else(|| "X-Api-Key".to_owned());
-            match HeaderName::try_from(&name) {
-                Ok(name) => Credential::Header { key, name, prefix },
-                Err(_) => {
-                    s.problem("auth_header_name", format!("'{name}' is not a header name"));
-                    Credential::None
-                }
-            }
-        }
-    }
-}
-
-fn read_extra_headers(s: &mut Section<'_>) -> Vec<(HeaderName, Template)> {
-    let raw = s
-        .take::<BTreeMap<String, String>>("extra_headers")
-        .unwrap_or_default();
-    let mut headers = Vec::new();
-    for (name, value) in raw {
-        match HeaderName::try_from(&name) {
-            Ok(name) => headers.push((name, Template::parse(&value))),
-            Err(_) => s.problem("extra_headers", format!("'{name}' is not a header name")),
-        }
-    }
-    headers
-}
-
 /// A route whose key is missing forwards without it, as it always did, but loudly.
 fn report(gaps: &Gaps, manifest: &ManifestFile, s: &mut Section<'_>, warnings: &mut Vec<Problem>) {
     for name in &gaps.missing {
@@ -368,6 +305,8 @@ mod tests {
             name: "m".into(),
             handler: "passthrough".into(),
             provider: text.parse().unwrap(),
+            tools: Vec::new(),
+            unknown: Vec::new(),
         };
         let (mut problems, mut warnings) = (Vec::new(), Vec::new());
         let egress = egress::Settings::default();

@@ -211,6 +211,8 @@ mod tests {
                     name: (*name).to_owned(),
                     handler: "passthrough".into(),
                     provider,
+                    tools: Vec::new(),
+                    unknown: Vec::new(),
                 }
             })
             .collect();

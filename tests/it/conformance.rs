@@ -98,9 +98,8 @@ fn routes_that_are_not_built_say_so_behind_admission() {
         .start();
     let token = bearer(&signer, &claims());
     for (method, path) in [
-        ("POST", "/call"),
         ("POST", "/mcp"),
-        ("GET", "/tools"),
+        ("POST", "/skills/resolve"),
         ("GET", "/skills/x"),
     ] {
         let refused = proxy.client().send(method, path, &[], b"");

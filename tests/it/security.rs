@@ -59,7 +59,7 @@ fn enforce_refuses_by_name() {
     assert!(["expired_timestamp_drift=61s", "expired_timestamp_drift=62s"].contains(&old.as_str()));
 
     let good = sign("GET", "/tools");
-    assert_eq!(ask(Some(&good), Some(&token)).status, 501);
+    assert_eq!(ask(Some(&good), Some(&token)).status, 200);
     assert_eq!(ask(Some(&good), None).status, 401);
     // Unsigned and without a token: nothing is said about tokens.
     assert_eq!(ask(None, None).status, 403);
@@ -142,7 +142,7 @@ fn tokens_that_do_not_hold_get_401_and_leave_no_trace() {
             .client()
             .send("GET", "/tools", &[("authorization", token)], b"")
     };
-    assert_eq!(ask(&bearer(&signer, &good)).status, 501);
+    assert_eq!(ask(&bearer(&signer, &good)).status, 200);
 
     let payload = URL_SAFE_NO_PAD.encode(serde_json::to_vec(&good).unwrap());
     let none = format!(
@@ -396,7 +396,7 @@ fn the_config_of_an_existing_proxy_counts_below_the_environment() {
     let proxy = Setup::new().file("config.toml", config).start();
     assert_eq!(
         (status(&proxy, &from_config), status(&proxy, &from_env)),
-        (501, 401)
+        (200, 401)
     );
     let proxy = Setup::new()
         .file("config.toml", config)
@@ -404,7 +404,7 @@ fn the_config_of_an_existing_proxy_counts_below_the_environment() {
         .start();
     assert_eq!(
         (status(&proxy, &from_config), status(&proxy, &from_env)),
-        (401, 501)
+        (401, 200)
     );
 }
 
@@ -609,7 +609,7 @@ fn secrets_are_locked_in_memory_and_absent_from_core_dumps() {
             .collect();
         assert_eq!(
             proxy.client().send("GET", "/tools", &headers, b"").status,
-            501
+            200
         );
         proxy.reload();
         proxy.signal("ABRT");

@@ -41,6 +41,8 @@ struct Step {
     address: SocketAddr,
     path: &'static str,
     headers: Vec<(HeaderName, String)>,
+    /// A POST where there is one.
+    body: Option<&'static str>,
     status: u16,
     shows: &'static str,
 }
@@ -50,7 +52,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let signing = generate_secret().map_err(|e| broken(&e))?;
     let jwt = generate_secret().map_err(|e| broken(&e))?;
     write_keyring(&dir.0, &signing)?;
-    write_route(&dir.0, upstream::start().map_err(|e| broken(&e))?)?;
+    write_manifests(&dir.0, upstream::start().map_err(|e| broken(&e))?)?;
 
     let flags = Flags {
         port: Some(0),
@@ -94,13 +96,15 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
     let secret = Secret::new(signing.as_bytes()).map_err(|e| broken(&e))?;
     let key = SigningKey::new(&secret);
     let token = token(jwt)?;
-    let signed = |path: &str| (HEADER, key.sign(unix_now(), "GET", path));
+    let signed = |method: &str, path: &str| (HEADER, key.sign(unix_now(), method, path));
+    let bearer = || (AUTHORIZATION, format!("Bearer {token}"));
     Ok(vec![
         Step {
             title: "Anybody may ask how it is",
             address: edge,
             path: "/health",
             headers: vec![],
+            body: None,
             status: 200,
             shows: "\"auth\":\"jwt\"",
         },
@@ -109,6 +113,7 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             address: edge,
             path: "/tools",
             headers: vec![],
+            body: None,
             status: 403,
             shows: "missing_signature",
         },
@@ -116,7 +121,8 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             title: "One that signs reaches the upstream, with a credential that it never sees itself",
             address: edge,
             path: "/demo/anything?q=1",
-            headers: vec![signed("/demo/anything")],
+            headers: vec![signed("GET", "/demo/anything")],
+            body: None,
             status: 200,
             shows: DEMO_KEY,
         },
@@ -124,7 +130,8 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             title: "What the operator denies stays denied, however it is written",
             address: edge,
             path: "/demo/%61dmin/users",
-            headers: vec![signed("/demo/%61dmin/users")],
+            headers: vec![signed("GET", "/demo/%61dmin/users")],
+            body: None,
             status: 403,
             shows: "path denied by policy",
         },
@@ -132,23 +139,44 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             title: "Signed, but without a token: who calls?",
             address: edge,
             path: "/tools",
-            headers: vec![signed("/tools")],
+            headers: vec![signed("GET", "/tools")],
+            body: None,
             status: 401,
             shows: "",
         },
         Step {
-            title: "Signed and with a token: admitted (this build has no tools yet)",
+            title: "Signed and with a token: the tools that it may use",
             address: edge,
             path: "/tools",
-            headers: vec![signed("/tools"), (AUTHORIZATION, format!("Bearer {token}"))],
-            status: 501,
-            shows: "not implemented",
+            headers: vec![signed("GET", "/tools"), bearer()],
+            body: None,
+            status: 200,
+            shows: "\"name\":\"demo_greet\"",
+        },
+        Step {
+            title: "It calls one by name, and never sees the key",
+            address: edge,
+            path: "/call",
+            headers: vec![signed("POST", "/call"), bearer()],
+            body: Some(r#"{"tool_name":"demo_greet","args":{"name":"Ada"}}"#),
+            status: 200,
+            shows: "/greet?name=Ada",
+        },
+        Step {
+            title: "A tool outside its scope is refused",
+            address: edge,
+            path: "/call",
+            headers: vec![signed("POST", "/call"), bearer()],
+            body: Some(r#"{"tool_name":"demo_erase","args":{}}"#),
+            status: 403,
+            shows: "Access denied: 'demo_erase' is not in your scopes",
         },
         Step {
             title: "What the operator sees",
             address: admin,
             path: "/metrics",
             headers: vec![],
+            body: None,
             status: 200,
             shows: "ati_refusals_total{reason=\"missing_signature\"}",
         },
@@ -164,7 +192,7 @@ fn token(jwt: &str) -> Result<String, Failure> {
         iat: now,
         exp: now + LIFETIME,
         jti: None,
-        scope: "tool:* help".into(),
+        scope: "tool:demo_greet help".into(),
         job_id: None,
         sandbox_id: None,
         ati: Some(Namespace {
@@ -193,6 +221,9 @@ impl Step {
         for (name, value) in &self.headers {
             line += &format!(" -H '{name}: {value}'");
         }
+        if let Some(body) = self.body {
+            line += &format!(" -d '{body}'");
+        }
         line + &format!(" 'http://{}{}'", self.address, self.path)
     }
 
@@ -214,14 +245,18 @@ impl Step {
         let timeout = Duration::from_secs(5);
         let mut stream = TcpStream::connect_timeout(&self.address, timeout)?;
         stream.set_read_timeout(Some(timeout))?;
+        let body = self.body.unwrap_or_default();
+        let method = self.body.map_or("GET", |_| "POST");
         let mut request = format!(
-            "GET {} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n",
-            self.path, self.address
+            "{method} {} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {}\r\n",
+            self.path,
+            self.address,
+            body.len()
         );
         for (name, value) in &self.headers {
             request += &format!("{name}: {value}\r\n");
         }
-        stream.write_all((request + "\r\n").as_bytes())?;
+        stream.write_all((request + "\r\n" + body).as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         let status = answer
@@ -245,14 +280,24 @@ fn write_keyring(dir: &Path, signing: &str) -> Result<(), Failure> {
     write(".keyring-key", key.to_base64().as_bytes())
 }
 
-fn write_route(dir: &Path, upstream: SocketAddr) -> Result<(), Failure> {
+fn write_manifests(dir: &Path, upstream: SocketAddr) -> Result<(), Failure> {
     let manifest = format!(
         "[provider]\nname = \"demo\"\nhandler = \"passthrough\"\nbase_url = \"http://{upstream}\"\n\
          path_prefix = \"/demo\"\nauth_type = \"bearer\"\nauth_key_name = \"demo_key\"\ndeny_paths = [\"/admin/*\"]\n"
     );
+    let tools = format!(
+        "[provider]\nname = \"demo_tools\"\nbase_url = \"http://{upstream}\"\nauth_type = \"bearer\"\n\
+         auth_key_name = \"demo_key\"\n\n[[tools]]\nname = \"demo_greet\"\ndescription = \"Greet somebody\"\n\
+         endpoint = \"/greet\"\ninput_schema = {{ type = \"object\", required = [\"name\"], \
+         properties = {{ name = {{ type = \"string\" }} }} }}\n\n[[tools]]\nname = \"demo_erase\"\n\
+         description = \"Erase everything\"\nendpoint = \"/erase\"\nmethod = \"DELETE\"\n"
+    );
     files::create_private_dir(&dir.join("manifests")).map_err(|e| broken(&e))?;
-    files::write_atomic(&dir.join("manifests/demo.toml"), manifest.as_bytes(), 0o600)
-        .map_err(|e| broken(&e))
+    for (name, text) in [("demo.toml", manifest), ("demo_tools.toml", tools)] {
+        files::write_atomic(&dir.join("manifests").join(name), text.as_bytes(), 0o600)
+            .map_err(|e| broken(&e))?;
+    }
+    Ok(())
 }
 
 fn broken(e: &dyn std::fmt::Display) -> Failure {

@@ -1,0 +1,331 @@
+//! A tool's `input_schema`: what its arguments are called, where they go, and whether given ones will do.
+
+use std::sync::OnceLock;
+
+use jsonschema::Validator;
+use jsonschema::error::ValidationErrorKind;
+use serde_json::{Map, Value};
+
+#[derive(Debug, Default)]
+pub struct Schema {
+    /// As the manifest has it, for whoever asks.
+    pub value: Value,
+    pub properties: Vec<Property>,
+    /// `x-ati-body-encoding = "form"`.
+    pub form: bool,
+    /// Compiled when it is first needed, and once. None where that can't be done.
+    validator: OnceLock<Option<Validator>>,
+}
+
+#[derive(Debug)]
+pub struct Property {
+    pub name: String,
+    /// Without case, hyphens and underscores: how people misspell it on a command line.
+    folded: String,
+    types: Vec<String>,
+    default: Option<Value>,
+    pub location: Option<Location>,
+    pub collection: Collection,
+    pub required: bool,
+}
+
+/// `x-ati-param-location`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Location {
+    Path,
+    Query,
+    Header,
+    Body,
+}
+
+/// `x-ati-collection-format`: how a list is written in a query.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Collection {
+    #[default]
+    Multi,
+    Csv,
+    Ssv,
+    Pipes,
+}
+
+/// Why arguments won't do. Never quotes a value.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unfit {
+    pub name: String,
+    pub what: String,
+    pub missing: bool,
+}
+
+impl Schema {
+    pub fn new(value: Value) -> Self {
+        let required: Vec<&str> = value["required"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let properties = value["properties"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, schema)| Property::new(name, schema, required.contains(&name.as_str())))
+            .collect();
+        Schema {
+            form: value["x-ati-body-encoding"] == "form",
+            properties,
+            value,
+            validator: OnceLock::new(),
+        }
+    }
+
+    /// Whether arguments go where their properties say, or all to one place, as they did before properties said anything.
+    pub fn has_locations(&self) -> bool {
+        self.properties
+            .iter()
+            .any(|property| property.location.is_some())
+    }
+
+    pub fn property(&self, name: &str) -> Option<&Property> {
+        self.properties.iter().find(|known| known.name == name)
+    }
+
+    /// What is wrong with the schema itself.
+    pub fn fault(&self) -> Option<String> {
+        let (validator, fault) = match build(&self.value) {
+            Ok(validator) => (Some(validator), None),
+            Err(fault) => (None, Some(fault)),
+        };
+        let _ = self.validator.set(validator);
+        fault
+    }
+
+    /// Arguments as they will be used: known names, defaults, the types that are asked for. Then they are checked.
+    pub fn prepare(&self, args: Map<String, Value>) -> Result<Map<String, Value>, Unfit> {
+        let mut args = self.rename(args);
+        for property in &self.properties {
+            match args.get_mut(&property.name) {
+                Some(value) => property.coerce(value),
+                None => {
+                    if let Some(default) = &property.default {
+                        args.insert(property.name.clone(), default.clone());
+                    }
+                }
+            }
+        }
+        let args = Value::Object(args);
+        let validator = self.validator.get_or_init(|| build(&self.value).ok());
+        if let Some(validator) = validator
+            && let Err(error) = validator.validate(&args)
+        {
+            return Err(unfit(&error));
+        }
+        match args {
+            Value::Object(args) => Ok(args),
+            _ => Ok(Map::new()),
+        }
+    }
+
+    /// An argument that no property is called, but one nearly is, was meant for that one.
+    fn rename(&self, args: Map<String, Value>) -> Map<String, Value> {
+        if args.keys().all(|name| self.property(name).is_some()) {
+            return args;
+        }
+        let mut renamed = Map::with_capacity(args.len());
+        let mut strangers = Vec::new();
+        for (name, value) in args {
+            if self.property(&name).is_some() {
+                renamed.insert(name, value);
+            } else {
+                strangers.push((name, value));
+            }
+        }
+        for (name, value) in strangers {
+            let folded = fold(&name);
+            let meant = self.properties.iter().find(|property| {
+                property.folded == folded && !renamed.contains_key(&property.name)
+            });
+            renamed.insert(meant.map_or(name, |property| property.name.clone()), value);
+        }
+        renamed
+    }
+}
+
+impl Property {
+    fn new(name: &str, schema: &Value, required: bool) -> Self {
+        let types = match &schema["type"] {
+            Value::String(one) => vec![one.clone()],
+            Value::Array(several) => several
+                .iter()
+                .filter_map(|one| one.as_str().map(str::to_owned))
+                .collect(),
+            _ => Vec::new(),
+        };
+        let location = match schema["x-ati-param-location"].as_str() {
+            Some("path") => Some(Location::Path),
+            // There are no cookies between us and an upstream.
+            Some("query" | "cookie") => Some(Location::Query),
+            Some("header") => Some(Location::Header),
+            Some("body") => Some(Location::Body),
+            _ => None,
+        };
+        let collection = match schema["x-ati-collection-format"].as_str() {
+            Some("csv") => Collection::Csv,
+            Some("ssv") => Collection::Ssv,
+            Some("pipes") => Collection::Pipes,
+            _ => Collection::Multi,
+        };
+        let says_something = |default: &&Value| match default {
+            Value::Null => false,
+            Value::Array(list) => !list.is_empty(),
+            Value::Object(map) => !map.is_empty(),
+            _ => true,
+        };
+        Property {
+            name: name.to_owned(),
+            folded: fold(name),
+            types,
+            default: schema.get("default").filter(says_something).cloned(),
+            location,
+            collection,
+            required,
+        }
+    }
+
+    /// A number or a truth value in quotes, or the other way round, where the schema wants it so.
+    fn coerce(&self, value: &mut Value) {
+        let wants = |kind: &str| self.types.iter().any(|known| known == kind);
+        let coerced = match value {
+            Value::String(text) if !self.types.is_empty() && !wants("string") => {
+                let text = text.trim();
+                match serde_json::from_str(text) {
+                    Ok(parsed @ Value::Number(_)) if wants("number") || wants("integer") => {
+                        Some(parsed)
+                    }
+                    Ok(parsed @ Value::Bool(_)) if wants("boolean") => Some(parsed),
+                    _ => None,
+                }
+            }
+            Value::Number(number) if wants("string") && !wants("number") && !wants("integer") => {
+                Some(Value::String(number.to_string()))
+            }
+            Value::Bool(truth) if wants("string") && !wants("boolean") => {
+                Some(Value::String(truth.to_string()))
+            }
+            _ => None,
+        };
+        if let Some(coerced) = coerced {
+            *value = coerced;
+        }
+    }
+}
+
+fn build(schema: &Value) -> Result<Validator, String> {
+    jsonschema::options()
+        .build(schema)
+        .map_err(|error| error.masked().to_string())
+}
+
+fn unfit(error: &jsonschema::ValidationError<'_>) -> Unfit {
+    let path = error.instance_path().to_string();
+    let path = path.trim_start_matches('/').replace('/', ".");
+    let below = |name: &str| match path.as_str() {
+        "" => name.to_owned(),
+        path => format!("{path}.{name}"),
+    };
+    match error.kind() {
+        ValidationErrorKind::Required { property } => Unfit {
+            name: below(property.as_str().unwrap_or_default()),
+            what: "is required".to_owned(),
+            missing: true,
+        },
+        ValidationErrorKind::AdditionalProperties { unexpected } => Unfit {
+            name: below(unexpected.first().map_or("", String::as_str)),
+            what: "is not known to this tool".to_owned(),
+            missing: false,
+        },
+        _ => Unfit {
+            name: if path.is_empty() {
+                "arguments".to_owned()
+            } else {
+                path
+            },
+            what: error.masked().to_string(),
+            missing: false,
+        },
+    }
+}
+
+fn fold(name: &str) -> String {
+    name.chars()
+        .filter(|c| !matches!(c, '-' | '_'))
+        .flat_map(char::to_lowercase)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn schema() -> Schema {
+        Schema::new(json!({
+            "type": "object",
+            "required": ["query"],
+            "properties": {
+                "query": {"type": "string"},
+                "maxResults": {"type": "integer", "default": 10, "maximum": 50},
+                "safe_search": {"type": "boolean"},
+                "either": {"type": ["string", "integer"]},
+                "list": {"type": "array", "default": []},
+            },
+        }))
+    }
+
+    fn prepare(args: Value) -> Result<Value, Unfit> {
+        let Value::Object(args) = args else { panic!() };
+        schema().prepare(args).map(Value::Object)
+    }
+
+    #[test]
+    fn names_defaults_and_types() {
+        assert_eq!(
+            prepare(json!({"Query": 5, "max-results": "7", "safeSearch": "true", "either": "5", "extra": 1})).unwrap(),
+            json!({"query": "5", "maxResults": 7, "safe_search": true, "either": "5", "extra": 1})
+        );
+        assert_eq!(
+            prepare(json!({"query": "x"})).unwrap(),
+            json!({"query": "x", "maxResults": 10})
+        );
+        // An exact name keeps what it was given.
+        assert_eq!(
+            prepare(json!({"QUERY": "b", "query": "a"})).unwrap(),
+            json!({"query": "a", "QUERY": "b", "maxResults": 10})
+        );
+    }
+
+    #[test]
+    fn what_will_not_do_is_named_and_not_quoted() {
+        let missing = prepare(json!({})).unwrap_err();
+        assert_eq!((missing.name.as_str(), missing.missing), ("query", true));
+        let wrong = prepare(json!({"query": ["hunter2"]})).unwrap_err();
+        assert_eq!((wrong.name.as_str(), wrong.missing), ("query", false));
+        assert!(!wrong.what.contains("hunter2"), "{wrong:?}");
+        let large = prepare(json!({"query": "x", "maxResults": 51})).unwrap_err();
+        assert_eq!(large.name, "maxResults");
+        let closed = Schema::new(json!({"additionalProperties": false, "properties": {"a": {}}}));
+        let Value::Object(args) = json!({"b": 1}) else {
+            panic!()
+        };
+        assert_eq!(closed.prepare(args).unwrap_err().name, "b");
+    }
+
+    #[test]
+    fn a_schema_that_is_none_checks_nothing_and_says_so() {
+        let bad = Schema::new(json!({"type": "objekt", "properties": {"a": {"type": "string"}}}));
+        assert!(bad.fault().is_some());
+        assert!(bad.prepare(Map::new()).is_ok());
+        assert_eq!(schema().fault(), None);
+        let outside = Schema::new(json!({"$ref": "http://127.0.0.1:1/x.json"}));
+        assert!(outside.fault().is_some());
+    }
+}

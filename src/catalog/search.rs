@@ -1,0 +1,165 @@
+//! Finding tools by what people ask for: the same ranking on the command line and behind `GET /tools`.
+
+use super::tool::Tool;
+
+/// As many as anybody reads.
+pub const MOST: usize = 20;
+
+const STOP_WORDS: [&str; 34] = [
+    "a", "an", "and", "any", "are", "at", "be", "by", "can", "do", "does", "for", "from", "have",
+    "how", "i", "in", "is", "it", "me", "my", "of", "on", "or", "that", "the", "there", "to",
+    "tool", "tools", "we", "what", "which", "with",
+];
+
+const FUZZY: f64 = 0.8;
+const ALIKE: f64 = 0.85;
+
+struct Term {
+    text: String,
+    /// Short words are like too many others.
+    fuzzy: bool,
+}
+
+/// The best matches, best first; ties stay in their order.
+pub fn search<'a, T: AsRef<Tool> + 'a>(
+    tools: impl Iterator<Item = &'a T>,
+    query: &str,
+) -> Vec<&'a T> {
+    let terms = terms(query);
+    let mut found: Vec<(f64, &T)> = tools
+        .filter_map(|tool| Some((score(tool.as_ref(), &terms)?, tool)))
+        .collect();
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    found.truncate(MOST);
+    found.into_iter().map(|(_, tool)| tool).collect()
+}
+
+fn terms(query: &str) -> Vec<Term> {
+    let words = || {
+        query
+            .split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | ':' | '-' | '.'))
+            .map(str::to_lowercase)
+            .filter(|word| word.chars().count() >= 2)
+    };
+    let content: Vec<String> = words()
+        .filter(|word| !STOP_WORDS.contains(&word.as_str()))
+        .collect();
+    // A query of stop words alone still means something.
+    let chosen = if content.is_empty() {
+        words().collect()
+    } else {
+        content
+    };
+    chosen
+        .into_iter()
+        .map(|text| Term {
+            fuzzy: text.chars().count() >= 4,
+            text,
+        })
+        .collect()
+}
+
+/// None where fewer than half of the terms are found.
+fn score(tool: &Tool, terms: &[Term]) -> Option<f64> {
+    let haystack = Haystack::new(tool);
+    let (mut total, mut matched) = (0.0, 0);
+    for term in terms {
+        let points = haystack.points(term);
+        if points > 0.0 {
+            total += points;
+            matched += 1;
+        }
+    }
+    (matched > 0 && 2 * matched >= terms.len()).then(|| total * matched as f64 / terms.len() as f64)
+}
+
+struct Haystack {
+    name: String,
+    tags: Vec<String>,
+    provider: String,
+    category: String,
+    description: String,
+    hint: String,
+}
+
+impl Haystack {
+    fn new(tool: &Tool) -> Self {
+        Haystack {
+            name: tool.name.to_lowercase(),
+            tags: tool.tags.iter().map(|tag| tag.to_lowercase()).collect(),
+            provider: tool.provider.name.to_lowercase(),
+            category: lower(tool.provider.category.as_deref()),
+            description: tool.description.to_lowercase(),
+            hint: lower(tool.hint.as_deref()),
+        }
+    }
+
+    fn points(&self, term: &Term) -> f64 {
+        let word = term.text.as_str();
+        let mut points = if self.name == word {
+            10.0
+        } else {
+            5.0 * in_words(&self.name, term)
+        };
+        let tag = |tag: &String| in_words(tag, term);
+        points += 4.0 * self.tags.iter().map(tag).fold(0.0, f64::max);
+        points += 3.0 * in_words(&self.provider, term);
+        points += 3.0 * in_words(&self.category, term);
+        points += 2.0 * in_words(&self.description, term);
+        points += if self.hint.contains(word) { 1.5 } else { 0.0 };
+        points
+    }
+}
+
+/// 1 where the text has the term in it, less where a word of it is nearly the term.
+fn in_words(text: &str, term: &Term) -> f64 {
+    if text.contains(&term.text) {
+        return 1.0;
+    }
+    let length = term.text.len();
+    let alike = |word: &str| {
+        // Words of very different lengths can't be that much alike.
+        word.len() >= 4
+            && word.len().abs_diff(length) <= 3
+            && strsim::jaro_winkler(word, &term.text) >= ALIKE
+    };
+    if term.fuzzy && text.split(|c: char| !c.is_alphanumeric()).any(alike) {
+        FUZZY
+    } else {
+        0.0
+    }
+}
+
+fn lower(text: Option<&str>) -> String {
+    text.unwrap_or_default().to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::Catalog;
+
+    fn names(query: &str) -> Vec<String> {
+        let catalog = Catalog::from_text(
+            "[provider]\nname = 'market'\ncategory = 'finance'\nbase_url = 'http://h'\n\
+             [[tools]]\nname = 'quote'\ndescription = 'The price of a share'\ntags = ['stock']\n\
+             [[tools]]\nname = 'stock_news'\ndescription = 'Headlines'\nhint = 'prefer quote for prices'\n\
+             [[tools]]\nname = 'weather'\ndescription = 'Forecast for a place'\n",
+        );
+        let found = search(catalog.tools().iter(), query);
+        found.iter().map(|tool| tool.name.clone()).collect()
+    }
+
+    #[test]
+    fn the_better_match_comes_first() {
+        assert_eq!(names("quote"), ["quote", "stock_news"]);
+        assert_eq!(names("stock price"), ["stock_news", "quote"]);
+        assert_eq!(names("share price"), ["quote", "stock_news"]);
+        assert_eq!(names("what is the weather"), ["weather"]);
+        // A typo is near enough, and half of the terms must be found.
+        assert_eq!(names("wether"), ["weather"]);
+        assert!(names("weather on mars tomorrow").is_empty());
+        assert_eq!(names("finance").len(), 3);
+        assert!(names("").is_empty());
+    }
+}

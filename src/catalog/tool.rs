@@ -1,0 +1,164 @@
+//! `[[tools]]` of a manifest, compiled: everything that a call needs to know about a tool.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use http::Method;
+use serde_json::Value;
+use serde_json_path::JsonPath;
+use toml::Table;
+
+use super::provider::Provider;
+use super::schema::{Location, Schema};
+use crate::config::Section;
+use crate::error::{Intro, Problem};
+use crate::telemetry::metrics::{METRICS, ToolMetrics};
+
+/// Longer names are nobody's.
+pub const LONGEST_NAME: usize = 256;
+
+pub struct Tool {
+    pub name: String,
+    pub provider: Arc<Provider>,
+    pub description: String,
+    /// None where no scope is needed.
+    pub scope: Option<String>,
+    pub method: Method,
+    pub endpoint: String,
+    pub schema: Schema,
+    pub extract: Option<Extract>,
+    pub tags: Vec<String>,
+    pub hint: Option<String>,
+    pub examples: Vec<Value>,
+    pub metrics: ToolMetrics,
+}
+
+/// What an answer is cut down to. A path that can't be read fails the call, not the start.
+pub type Extract = Result<JsonPath, String>;
+
+impl Tool {
+    pub fn read(
+        file: &Path,
+        index: usize,
+        table: Table,
+        provider: &Arc<Provider>,
+        problems: &mut Vec<Problem>,
+        warnings: &mut Vec<Problem>,
+    ) -> Option<Self> {
+        let label = match table.get("name").and_then(toml::Value::as_str) {
+            Some(name) => format!("tools.{name}"),
+            None => format!("tools[{index}]"),
+        };
+        let mut found = Vec::new();
+        let mut s = Section::item(file, &label, table, &mut found);
+        let tool = Tool::take(&mut s, provider, warnings);
+        s.finish_leniently(warnings);
+        let failed = !found.is_empty();
+        problems.extend(
+            found
+                .into_iter()
+                .map(|problem| problem.intro(Intro::InvalidManifest)),
+        );
+        let tool = tool.filter(|_| !failed)?;
+        let faults = tool.faults().into_iter().map(|(key, message)| {
+            Problem::new(message)
+                .file(file)
+                .key(format!("{label}.{key}"))
+        });
+        warnings.extend(faults);
+        Some(tool)
+    }
+
+    fn take(
+        s: &mut Section<'_>,
+        provider: &Arc<Provider>,
+        warnings: &mut Vec<Problem>,
+    ) -> Option<Self> {
+        let name: Option<String> = s.take("name");
+        if name
+            .as_ref()
+            .is_none_or(|name| name.trim().is_empty() || name.len() > LONGEST_NAME)
+        {
+            s.problem("name", "a tool needs a name of at most 256 characters");
+        }
+        let name = name.unwrap_or_default();
+        let method: String = s.take("method").unwrap_or_else(|| "GET".to_owned());
+        let method = match method.to_ascii_uppercase().as_str() {
+            "GET" => Method::GET,
+            "POST" => Method::POST,
+            "PUT" => Method::PUT,
+            "DELETE" => Method::DELETE,
+            "PATCH" => Method::PATCH,
+            _ => {
+                s.problem("method", format!("unknown method '{method}'"));
+                Method::GET
+            }
+        };
+        let scope = s.take("scope").or_else(|| {
+            let by_name = || format!("tool:{name}");
+            (!provider.internal).then(by_name)
+        });
+        let input: Option<Value> = s.take("input_schema");
+        let mut response = s.section("response");
+        let extract: Option<String> = response.take("extract");
+        response.ignore("format"); // only --output decides how a result looks
+        response.finish_leniently(warnings);
+        Some(Tool {
+            metrics: METRICS.tool(&provider.name, &name),
+            scope: scope.filter(|scope: &String| !scope.is_empty()),
+            method,
+            description: s.take("description").unwrap_or_default(),
+            endpoint: s.take("endpoint").unwrap_or_default(),
+            schema: input.map(Schema::new).unwrap_or_default(),
+            extract: extract.map(|path| JsonPath::parse(&path).map_err(|e| e.to_string())),
+            tags: s.take("tags").unwrap_or_default(),
+            hint: s.take("hint"),
+            examples: s.take("examples").unwrap_or_default(),
+            provider: provider.clone(),
+            name,
+        })
+    }
+
+    /// What would make calls fail, or do less than they seem to. Existing manifests load with it, so it is a warning.
+    fn faults(&self) -> Vec<(&'static str, String)> {
+        let mut faults = Vec::new();
+        if let Some(Err(e)) = &self.extract {
+            faults.push(("response.extract", format!("every call will fail: {e}")));
+        }
+        let in_path =
+            |property: &super::schema::Property| property.location == Some(Location::Path);
+        for name in placeholders(&self.endpoint) {
+            if !self.schema.property(name).is_some_and(in_path) {
+                faults.push((
+                    "endpoint",
+                    format!("{{{name}}} is sent as it stands: no property '{name}' has x-ati-param-location = \"path\""),
+                ));
+            }
+        }
+        faults
+    }
+
+    /// The schema, where it can't be used.
+    pub fn schema_fault(&self) -> Option<Problem> {
+        let fault = self.schema.fault()?;
+        Some(
+            Problem::new(format!("arguments are not checked: {fault}"))
+                .file(&self.provider.file)
+                .key(format!("tools.{}.input_schema", self.name)),
+        )
+    }
+
+    /// The input schema as callers see it.
+    pub fn input_schema(&self) -> &Value {
+        &self.schema.value
+    }
+}
+
+/// The names in `{}`.
+pub fn placeholders(endpoint: &str) -> impl Iterator<Item = &str> {
+    endpoint
+        .split('{')
+        .skip(1)
+        .filter_map(|part| part.split_once('}'))
+        .map(|(name, _)| name)
+}

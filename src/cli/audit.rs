@@ -1,0 +1,146 @@
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use tracing::info;
+
+use super::{Format, output};
+use crate::auth::session::{self, SESSION_TOKEN};
+use crate::auth::token;
+use crate::config::{AUDIT_FILE, Environment};
+use crate::error::{Code, Failure};
+use crate::telemetry::audit::{self, Audit, Entry, Filter};
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Show the last tool calls
+    Tail {
+        /// How many
+        #[arg(short = 'n', long = "count", default_value_t = 20)]
+        count: usize,
+    },
+    /// Show the tool calls that match
+    Search {
+        /// A tool's name, or the beginning of names with a * behind it
+        #[arg(long)]
+        tool: Option<String>,
+
+        /// How far back: 30s, 15m, 1h, 7d
+        #[arg(long, value_parser = parse_since)]
+        since: Option<Duration>,
+    },
+}
+
+pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
+    let path = path(&Environment::read());
+    let entries = match command {
+        Command::Tail { count } => audit::tail(&path, count),
+        Command::Search { tool, since } => {
+            let since = since.and_then(|back| SystemTime::now().checked_sub(back));
+            let filter = Filter {
+                tool: tool.as_deref(),
+                since: since.map(audit::timestamp),
+            };
+            audit::search(&path, &filter)
+        }
+    };
+    let entries = entries
+        .map_err(|e| Failure::new(Code::ExecutionFailed, format!("{}: {e}", path.display())))?;
+    if entries.is_empty() {
+        info!("No audit entries found in {}", path.display());
+        return Ok(0);
+    }
+    if format == Format::Json {
+        output::compact(&entries);
+    } else {
+        entries.iter().for_each(|entry| output::line(&line(entry)));
+    }
+    Ok(0)
+}
+
+fn line(entry: &Value) -> String {
+    let text = |key: &str| entry[key].as_str().unwrap_or_default();
+    let mark = if text("status") == "ok" { "OK" } else { "ERR" };
+    let line = format!(
+        "{} [{mark}] {} ({}ms) agent={} {}",
+        text("ts"),
+        text("tool"),
+        entry["duration_ms"],
+        text("agent_sub"),
+        text("error"),
+    );
+    line.trim_end().replace('\n', " ")
+}
+
+fn path(env: &Environment) -> PathBuf {
+    let set = env.audit_file.clone();
+    set.unwrap_or_else(|| env.ati_dir.join(AUDIT_FILE))
+}
+
+fn parse_since(text: &str) -> Result<Duration, String> {
+    let expected = || "expected a number with s, m, h or d, like 30m".to_owned();
+    let unit = text.chars().last().ok_or_else(expected)?;
+    let count: u64 = text[..text.len() - unit.len_utf8()]
+        .parse()
+        .map_err(|_| expected())?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => return Err(expected()),
+    };
+    Ok(Duration::from_secs(count.saturating_mul(seconds)))
+}
+
+/// The line of a call that somebody else runs for us.
+pub struct Client<'a> {
+    tool: &'a str,
+    args: Box<RawValue>,
+    started: Instant,
+}
+
+impl<'a> Client<'a> {
+    pub fn start(tool: &'a str, args: &Map<String, Value>) -> Self {
+        Client {
+            tool,
+            args: audit::redact(args),
+            started: Instant::now(),
+        }
+    }
+
+    pub fn end(self, failure: Option<&Failure>) {
+        let claims = session::resolve(SESSION_TOKEN)
+            .ok()
+            .flatten()
+            .and_then(|token| token::inspect(&token))
+            .unwrap_or_default();
+        let claim = |name: &str| claims.get(name).and_then(Value::as_str);
+        Audit::direct(&path(&Environment::read())).record(&Entry {
+            ts: audit::timestamp(SystemTime::now()),
+            tool: self.tool,
+            args: &self.args,
+            status: if failure.is_none() { "ok" } else { "error" },
+            duration_ms: self.started.elapsed().as_millis() as u64,
+            agent_sub: claim("sub").unwrap_or("unknown"),
+            job_id: claim("job_id"),
+            sandbox_id: claim("sandbox_id"),
+            error: failure.map(|failure| audit::clip(&failure.message)),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_back() {
+        assert_eq!(parse_since("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_since("7d"), Ok(Duration::from_secs(7 * 86_400)));
+        for bad in ["", "5", "m", "-1h", "1w", "1.5h", "ü"] {
+            assert!(parse_since(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The same commands through an appliance: `ATI_PROXY_URL`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use http::Method;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+use url::Url;
+
+use super::runtime;
+use crate::auth::session::{self, SESSION_TOKEN};
+use crate::config;
+use crate::egress;
+use crate::error::{Code, Failure};
+
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+pub struct Remote {
+    base: Url,
+    token: Option<String>,
+}
+
+struct Answer {
+    status: u16,
+    body: String,
+}
+
+impl Remote {
+    /// `None` where this machine is meant to do the work itself.
+    pub fn from_environment() -> Result<Option<Self>, Failure> {
+        let Some(url) = std::env::var("ATI_PROXY_URL")
+            .ok()
+            .map(|url| url.trim().to_owned())
+            .filter(|url| !url.is_empty())
+        else {
+            return Ok(None);
+        };
+        let base = Url::parse(&url)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+            .ok_or_else(|| Failure::invalid("ATI_PROXY_URL is not an http or https URL"))?;
+        Ok(Some(Remote {
+            base,
+            token: token(SESSION_TOKEN),
+        }))
+    }
+
+    /// For the tools of a provider that wants a token of its own. Where there is none, the usual one goes.
+    pub fn for_tool(mut self, ati_dir: &Path, tool: &str) -> Self {
+        let named = config::session_token_env(ati_dir, tool);
+        if let Some(own) = named.and_then(|name| token(&name)) {
+            self.token = Some(own);
+        }
+        self
+    }
+
+    /// `POST /call`. All words go along: tools that are programs take them as they are.
+    pub fn call(&self, tool: &str, args: &Value, words: &[String]) -> Result<Value, Failure> {
+        let mut body = json!({"tool_name": tool, "args": args});
+        if !words.is_empty() {
+            body["raw_args"] = json!(words);
+        }
+        let answer = self.ask(Method::POST, "call", &[], Some(&body))?;
+        let parsed: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+        if answer.status != 200 {
+            return Err(answer.failure(&parsed));
+        }
+        match parsed {
+            Value::Object(mut envelope) => match envelope.get("error") {
+                None | Some(Value::Null) => Ok(envelope.remove("result").unwrap_or_default()),
+                Some(error) => {
+                    let error = error
+                        .as_str()
+                        .map_or_else(|| error.to_string(), str::to_owned);
+                    let message = format!("Proxy error (200): {error}");
+                    Err(Failure::new(Code::ExecutionFailed, message))
+                }
+            },
+            _ => Err(Failure::new(
+                Code::UpstreamError,
+                "Proxy request failed: its answer is not that of an ATI proxy",
+            )),
+        }
+    }
+
+    pub fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, Failure> {
+        let answer = self.ask(Method::GET, path, query, None)?;
+        let parsed: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+        if answer.status == 200 {
+            Ok(parsed)
+        } else {
+            Err(answer.failure(&parsed))
+        }
+    }
+
+    pub fn tool(&self, name: &str) -> Result<Value, Failure> {
+        let segment = utf8_percent_encode(name, NON_ALPHANUMERIC);
+        self.get(&format!("tools/{segment}"), &[])
+    }
+
+    fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Result<Answer, Failure> {
+        let mut url = self.base.clone();
+        url.set_path(&format!(
+            "{}/{path}",
+            self.base.path().trim_end_matches('/')
+        ));
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let client = egress::proxy_client(url.scheme() == "https")
+            .map_err(|problem| Failure::new(Code::ExecutionFailed, problem.to_string()))?;
+        let mut request = client.request(method, url).timeout(TIMEOUT);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        if let Some(body) = body {
+            let json = http::HeaderValue::from_static("application/json");
+            request = request
+                .header(http::header::CONTENT_TYPE, json)
+                .body(body.to_string());
+        }
+        let failed = |e: reqwest::Error| {
+            let words = match egress::fault(&e) {
+                Ok(fault) => fault.words().to_owned(),
+                Err(blocked) => blocked.to_string(),
+            };
+            let code = if e.is_timeout() {
+                Code::ProviderTimeout
+            } else {
+                Code::UpstreamError
+            };
+            Failure::new(code, format!("Proxy request failed: {words}"))
+                .hint("ATI_PROXY_URL says where the proxy is")
+        };
+        runtime()?.block_on(async {
+            let response = request.send().await.map_err(failed)?;
+            Ok(Answer {
+                status: response.status().as_u16(),
+                body: response.text().await.map_err(failed)?,
+            })
+        })
+    }
+}
+
+impl Answer {
+    /// By what the proxy says it is: its statuses mean one thing each.
+    fn failure(&self, parsed: &Value) -> Failure {
+        let code = match self.status {
+            401 => Code::AuthExpired,
+            403 => Code::ScopeDenied,
+            404 => Code::ToolNotFound,
+            400 | 422 => Code::InvalidValue,
+            429 => Code::RateExceeded,
+            502 | 503 => Code::UpstreamError,
+            504 => Code::ProviderTimeout,
+            _ => Code::ExecutionFailed,
+        };
+        let body = match parsed["error"].as_str() {
+            Some(_) => self.body.clone(),
+            None => self.body.chars().take(2000).collect(),
+        };
+        let failure = Failure::new(code, format!("Proxy error ({}): {body}", self.status));
+        match self.status {
+            401 => failure.hint("the token is missing, wrong or expired: ATI_SESSION_TOKEN"),
+            _ => failure,
+        }
+    }
+}
+
+/// An unreadable file means no token here: the proxy decides whether it needs one.
+fn token(name: &str) -> Option<String> {
+    session::resolve(name).unwrap_or_else(|e| {
+        tracing::debug!("{name}: {e}");
+        None
+    })
+}

@@ -1,0 +1,130 @@
+use serde_json::{Map, Value};
+use tracing::debug;
+
+use super::local::Local;
+use super::remote::Remote;
+use super::{Format, output};
+use crate::call::Args as ToolArgs;
+use crate::config;
+use crate::error::Failure;
+
+#[derive(clap::Args)]
+#[command(
+    override_usage = "ati run [OPTIONS] <TOOL> [--NAME VALUE]...",
+    after_help = "Arguments of the tool come after its name: --name value, --name=value, or --flag for true. Values are JSON where they \
+                  can be read as JSON, and text otherwise. 'ati tool info <TOOL>' lists them."
+)]
+pub struct Args {
+    /// The tool's name, then its arguments
+    #[arg(value_name = "TOOL", required = true, num_args = 1.., trailing_var_arg = true)]
+    words: Vec<String>,
+}
+
+pub fn run(args: &Args, format: Format) -> Result<u8, Failure> {
+    let Some((name, words)) = args.words.split_first() else {
+        return Err(Failure::invalid("which tool?"));
+    };
+    let given = parse(words);
+    let format = if given.json { Format::Json } else { format };
+    let result = match Remote::from_environment()? {
+        Some(remote) => {
+            debug!("mode: proxy");
+            let remote = remote.for_tool(&config::ati_dir(), name);
+            through(&remote, name, &given, words)?
+        }
+        None => {
+            debug!("mode: local");
+            Local::load()?
+                .call(name, ToolArgs::Json(given.args))?
+                .into_value()
+        }
+    };
+    output::value(&result, format);
+    Ok(0)
+}
+
+/// A call through the proxy leaves a line here too: this machine's user wants to know what was asked.
+fn through(remote: &Remote, name: &str, given: &Given, words: &[String]) -> Result<Value, Failure> {
+    let audit = super::audit::Client::start(name, &given.args);
+    let outcome = remote.call(name, &Value::Object(given.args.clone()), words);
+    audit.end(outcome.as_ref().err());
+    outcome
+}
+
+#[derive(Debug, Default)]
+struct Given {
+    args: Map<String, Value>,
+    json: bool,
+}
+
+/// `--name value`, `--name=value`, `--flag`. What begins with `--` is never a value; a single dash may be a negative number.
+fn parse(words: &[String]) -> Given {
+    let mut given = Given::default();
+    let mut words = words.iter().peekable();
+    while let Some(word) = words.next() {
+        let Some(option) = word.strip_prefix("--") else {
+            given.json |= word == "-J";
+            continue;
+        };
+        let (name, attached) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        let mut value = || {
+            attached.map(str::to_owned).or_else(|| {
+                words
+                    .next_if(|next| !next.starts_with("--") && *next != "-J")
+                    .cloned()
+            })
+        };
+        match name {
+            "" => {}
+            "json" => given.json = true,
+            "verbose" => {}
+            // Ours, wherever they stand; what they say counts only before the tool's name.
+            "output" | "format" => drop(value()),
+            name => {
+                let value = value().map_or(Value::Bool(true), |text| {
+                    serde_json::from_str(&text).unwrap_or(Value::String(text))
+                });
+                given.args.insert(name.to_owned(), value);
+            }
+        }
+    }
+    given
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn args(line: &[&str]) -> Value {
+        let words: Vec<String> = line.iter().map(|word| (*word).to_owned()).collect();
+        Value::Object(parse(&words).args)
+    }
+
+    #[test]
+    fn words_to_arguments() {
+        assert_eq!(
+            args(&[
+                "--q", "a b", "--n", "-5", "--flag", "--list", "[1,2]", "--zip", "007", "stray",
+                "--x=y=z", "--e="
+            ]),
+            json!({"q": "a b", "n": -5, "flag": true, "list": [1, 2], "zip": "007", "x": "y=z", "e": ""})
+        );
+        assert_eq!(
+            args(&[
+                "--a",
+                "--b",
+                "--output",
+                "table",
+                "-J",
+                "--verbose",
+                "--format=text"
+            ]),
+            json!({"a": true, "b": true})
+        );
+        assert!(parse(&["--q".into(), "x".into(), "-J".into()]).json);
+    }
+}
