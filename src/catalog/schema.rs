@@ -130,20 +130,16 @@ impl Schema {
         if args.keys().all(|name| self.property(name).is_some()) {
             return args;
         }
+        let given: Vec<String> = args.keys().cloned().collect();
         let mut renamed = Map::with_capacity(args.len());
-        let mut strangers = Vec::new();
         for (name, value) in args {
-            if self.property(&name).is_some() {
-                renamed.insert(name, value);
-            } else {
-                strangers.push((name, value));
-            }
-        }
-        for (name, value) in strangers {
             let folded = fold(&name);
             let meant = self.properties.iter().find(|property| {
-                property.folded == folded && !renamed.contains_key(&property.name)
+                let taken = given.contains(&property.name) || renamed.contains_key(&property.name);
+                property.folded == folded && !taken
             });
+            let known = self.property(&name).is_some();
+            let meant = meant.filter(|_| !known);
             renamed.insert(meant.map_or(name, |property| property.name.clone()), value);
         }
         renamed

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod arch;
+mod audit;
 mod cli;
 mod conformance;
 mod docs;
@@ -9,6 +10,9 @@ mod heavy;
 mod hostile;
 mod lifecycle;
 mod passthrough;
+mod run;
 mod security;
+mod ssrf;
 mod support;
+mod tools;
 mod websocket;

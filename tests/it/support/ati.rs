@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::eventually;
-use super::http::Client;
+use super::http::{Client, Response};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_ati");
 
@@ -101,6 +101,27 @@ impl Setup {
         } else {
             this.arg("--enable-passthrough")
         }
+    }
+
+    /// A manifest, as an operator would write it.
+    pub fn manifest(self, name: &str, text: &str) -> Self {
+        self.file(&format!("manifests/{name}.toml"), text)
+    }
+
+    /// HTTP tools of one provider.
+    pub fn tools(self, name: &str, base_url: &str, provider: &str, tools: &str) -> Self {
+        let text = format!(
+            "[provider]\nname = \"{name}\"\nbase_url = \"{base_url}\"\n{provider}\n{tools}\n"
+        );
+        self.manifest(name, &text)
+    }
+
+    /// Tokens are checked, against this public key.
+    pub fn jwt(self, public: &str) -> Self {
+        let path = self.path().join("public.pem");
+        let path = path.to_str().unwrap().to_owned();
+        self.file("public.pem", public)
+            .env("ATI_JWT_PUBLIC_KEY", path)
     }
 
     pub fn conf(self, text: &str) -> Self {
@@ -202,6 +223,31 @@ impl Proxy {
         })
     }
 
+    /// `POST /call`, perhaps with a token.
+    pub fn call(&self, token: Option<&str>, tool: &str, args: Value) -> Response {
+        let body = serde_json::json!({"tool_name": tool, "args": args}).to_string();
+        let headers: Vec<(&str, &str)> = token
+            .map(|token| ("authorization", token))
+            .into_iter()
+            .collect();
+        self.client()
+            .send("POST", "/call", &headers, body.as_bytes())
+    }
+
+    /// The lines of the audit so far.
+    pub fn audit(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.path("audit.jsonl")).unwrap_or_default();
+        text.lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
+    }
+
+    pub fn wait_for_audit(&self, count: usize) -> Vec<Value> {
+        eventually("the audit's lines", || {
+            Some(self.audit()).filter(|lines| lines.len() >= count)
+        })
+    }
+
     /// One series of /metrics, by its exact name and labels.
     pub fn metric(&self, series: &str) -> f64 {
         let text = Client::connect(self.admin).get("/metrics").text();
@@ -224,7 +270,9 @@ impl Drop for Proxy {
             std::panic::catch_unwind(|| Client::connect(self.admin).get("/metrics").text());
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let audit = std::fs::read_to_string(self.path("audit.jsonl")).unwrap_or_default();
         if !std::thread::panicking() {
+            tells_nothing("the audit", &audit);
             tells_nothing("the log", &self.log.text());
             tells_nothing("the metrics", &metrics.unwrap_or_default());
         }

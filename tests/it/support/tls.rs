@@ -46,36 +46,86 @@ impl Authority {
         Arc::new(config)
     }
 
+    /// An upstream under this name that answers each request's head and body as it is told: status and JSON.
+    pub fn answering(
+        &self,
+        name: &str,
+        answer: impl Fn(&str, &[u8]) -> (u16, String) + Send + Sync + 'static,
+    ) -> SocketAddr {
+        let config = self.server_config(name, &["http/1.1"]);
+        let answer = Arc::new(answer);
+        listen(config, move |stream| {
+            let answer = answer.clone();
+            async move { serve_answers(stream, answer.as_ref()).await }
+        })
+    }
+
     /// An upstream under this name, speaking HTTP/2 or HTTP/1.1. It answers with the protocol, the path and the authorization.
     pub fn serve(&self, name: &str, http2: bool) -> SocketAddr {
         let config = self.server_config(name, if http2 { &["h2"] } else { &["http/1.1"] });
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        listener.set_nonblocking(true).unwrap();
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(async move {
-                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-                let acceptor = tokio_rustls::TlsAcceptor::from(config);
-                while let Ok((stream, _)) = listener.accept().await {
-                    let acceptor = acceptor.clone();
-                    tokio::spawn(async move {
-                        let Ok(stream) = acceptor.accept(stream).await else {
-                            return;
-                        };
-                        if http2 {
-                            serve_h2(stream).await;
-                        } else {
-                            serve_h1(stream).await;
-                        }
-                    });
-                }
-            });
+        listen(config, move |stream| async move {
+            if http2 {
+                serve_h2(stream).await;
+            } else {
+                serve_h1(stream).await;
+            }
+        })
+    }
+}
+
+type Tls = tokio_rustls::server::TlsStream<tokio::net::TcpStream>;
+
+fn listen<F: Future<Output = ()> + Send + 'static>(
+    config: Arc<rustls::ServerConfig>,
+    serve: impl Fn(Tls) -> F + Send + Sync + 'static,
+) -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            let acceptor = tokio_rustls::TlsAcceptor::from(config);
+            let serve = Arc::new(serve);
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, serve) = (acceptor.clone(), serve.clone());
+                tokio::spawn(async move {
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        serve(stream).await;
+                    }
+                });
+            }
         });
-        address
+    });
+    address
+}
+
+async fn serve_answers(mut stream: Tls, answer: &(impl Fn(&str, &[u8]) -> (u16, String) + Sync)) {
+    let mut buffer = Vec::new();
+    while stream.read_buf(&mut buffer).await.is_ok_and(|n| n > 0) {
+        let Some(end) = buffer.windows(4).position(|four| four == b"\r\n\r\n") else {
+            continue;
+        };
+        let head = String::from_utf8_lossy(&buffer[..end]).to_lowercase();
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "))
+            .map_or(0, |length| length.parse().unwrap());
+        if buffer.len() < end + 4 + length {
+            continue;
+        }
+        let head = String::from_utf8_lossy(&buffer[..end]).into_owned();
+        let (status, body) = answer(&head, &buffer[end + 4..]);
+        buffer.clear();
+        let text = format!(
+            "HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(text.as_bytes()).await.unwrap();
     }
 }
 

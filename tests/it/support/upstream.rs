@@ -74,10 +74,17 @@ impl Upstream {
     pub fn answering(
         answer: impl Fn(&Received, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Self {
+        Self::answering_at("127.0.0.1:0", answer)
+    }
+
+    pub fn answering_at(
+        address: &str,
+        answer: impl Fn(&Received, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let received: Arc<Mutex<Vec<Received>>> = Arc::default();
         let answer: Arc<Answer> = Arc::new(answer);
         let theirs = received.clone();
-        Self::start(received, move |stream, peer| {
+        Self::start(address, received, move |stream, peer| {
             let mut reader = BufReader::new(stream);
             while let Some(request) = read_request(&mut reader, peer) {
                 theirs.lock().unwrap().push(request.clone());
@@ -90,14 +97,17 @@ impl Upstream {
 
     /// Whatever happens on a connection.
     pub fn raw(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
-        Self::start(Arc::default(), move |stream, _| serve(stream))
+        Self::start("127.0.0.1:0", Arc::default(), move |stream, _| {
+            serve(stream);
+        })
     }
 
     fn start(
+        address: &str,
         received: Arc<Mutex<Vec<Received>>>,
         serve: impl Fn(TcpStream, SocketAddr) + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let open = Arc::new(AtomicUsize::new(0));
         let counted = open.clone();
@@ -130,6 +140,11 @@ impl Upstream {
 
     pub fn last(&self) -> Received {
         self.received().last().expect("a request").clone()
+    }
+
+    /// Whether one of the requests so far was like this.
+    pub fn saw(&self, like: impl Fn(&Received) -> bool) -> bool {
+        self.received.lock().unwrap().iter().any(like)
     }
 
     pub fn open_connections(&self) -> usize {
