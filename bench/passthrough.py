@@ -91,10 +91,13 @@ class Contender:
     def resident(self):
         return sum(int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{p}/status").read_text())[1]) for p in self.pids()) / 1024
 
-    def round(self, seconds, connections):
+    def load(self, seconds, connections):
         path = "/svc/hello"
-        command = ["taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency",
-                   "-H", f"X-Sandbox-Signature: {signature(path)}", f"http://127.0.0.1:{self.port}{path}"]
+        return ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency",
+                "-H", f"X-Sandbox-Signature: {signature(path)}", f"http://127.0.0.1:{self.port}{path}"]
+
+    def round(self, seconds, connections):
+        command = ["taskset", "-c", LOAD_CORE, *self.load(seconds, connections)]
         before = self.cpu()
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         used = self.cpu() - before
@@ -191,6 +194,11 @@ def table(made):
     return "\n".join(lines)
 
 
+def machine():
+    model = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
+    return f"{os.cpu_count()} cores ({model[1] if model else 'unknown'})"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
@@ -234,10 +242,9 @@ def main():
     versions = [subprocess.run(c, capture_output=True, text=True) for c in (["haproxy", "-v"], ["nginx", "-v"])]
     versions = [(v.stdout + v.stderr).splitlines()[0] for v in versions]
     now = datetime.now(timezone.utc)
-    model = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
     text = f"""# Passthrough, {now:%Y-%m-%d %H:%M} UTC
 
-{os.cpu_count()} cores ({model[1] if model else "unknown"}), loopback, {args.connections} connections, {args.rounds} interleaved rounds, forwards and backwards in turn,
+{machine()}, loopback, {args.connections} connections, {args.rounds} interleaved rounds, forwards and backwards in turn,
 of {args.seconds} s each; medians, ratios round by round. Each proxy is one worker on one core; nginx as upstream and wrk share the other. {versions[0]}; {versions[1]}.
 
 ati: enforce mode, a signed request, route, strip, bearer. haproxy: the same job. nginx: a reverse proxy that sets one header.

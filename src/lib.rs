@@ -6,13 +6,14 @@
 //! gateway   Pingora's hooks, one file each
 //! filters   admit: framing -> path -> route -> signature -> identity      => Admitted, or a Refusal
 //! api       the built-in endpoints
+//! call      a tool call: resolve -> authorize -> validate -> limit -> execute -> shape -> audit
 //! ```
 //!
 //! Each room may use those below it and none above:
 //!
 //! ```text
-//! cli -> server -> gateway -> api -> filters -> snapshot -> catalog | route -> config -> credential
-//!     -> auth | egress -> keyring -> error, telemetry, files, pattern
+//! cli -> server -> gateway -> api -> call -> filters -> snapshot -> exec -> catalog | route -> runtime -> config
+//!     -> credential -> auth | egress -> keyring -> error, telemetry, files, pattern, process
 //! ```
 //!
 //! tests/it/arch.rs holds the rooms to that; ARCHITECTURE.md says why.

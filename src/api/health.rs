@@ -20,7 +20,7 @@ pub(super) fn answer(snapshot: &Snapshot) -> Result<Reply, Refusal> {
     Reply::json(&Health {
         status: "ok",
         version: env!("CARGO_PKG_VERSION"),
-        tools: snapshot.catalog.public().count(),
+        tools: snapshot.catalog.public_count(),
         providers: snapshot.catalog.providers().len(),
         skills: 0,
         auth: snapshot.auth(),

@@ -24,6 +24,7 @@ pub struct Catalog {
     providers: Vec<Arc<Provider>>,
     tools: Vec<Arc<Tool>>,
     by_name: HashMap<String, usize, RandomState>,
+    public: usize,
 }
 
 impl Catalog {
@@ -53,6 +54,7 @@ impl Catalog {
             }
             catalog.providers.push(provider);
         }
+        catalog.public = catalog.public().count();
         catalog
     }
 
@@ -86,6 +88,10 @@ impl Catalog {
 
     pub fn has(&self, provider: &str) -> bool {
         self.providers.iter().any(|known| known.name == provider)
+    }
+
+    pub fn public_count(&self) -> usize {
+        self.public
     }
 
     /// Tools that agents may know of.

@@ -61,7 +61,7 @@ fn terms(query: &str) -> Vec<Term> {
 
 /// None where fewer than half of the terms are found.
 fn score(tool: &Tool, terms: &[Term]) -> Option<f64> {
-    let haystack = Haystack::new(tool);
+    let haystack = tool.haystack.get_or_init(|| Haystack::new(tool));
     let (mut total, mut matched) = (0.0, 0);
     for term in terms {
         let points = haystack.points(term);
@@ -73,7 +73,8 @@ fn score(tool: &Tool, terms: &[Term]) -> Option<f64> {
     (matched > 0 && 2 * matched >= terms.len()).then(|| total * matched as f64 / terms.len() as f64)
 }
 
-struct Haystack {
+/// What a tool is found by, in lower case; made when somebody first searches.
+pub struct Haystack {
     name: String,
     tags: Vec<String>,
     provider: String,

@@ -1,7 +1,7 @@
 //! `[[tools]]` of a manifest, compiled: everything that a call needs to know about a tool.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::Method;
 use serde_json::Value;
@@ -10,6 +10,7 @@ use toml::Table;
 
 use super::provider::Provider;
 use super::schema::{Location, Schema};
+use super::search::Haystack;
 use crate::config::Section;
 use crate::error::{Intro, Problem};
 use crate::telemetry::metrics::{METRICS, ToolMetrics};
@@ -31,6 +32,7 @@ pub struct Tool {
     pub hint: Option<String>,
     pub examples: Vec<Value>,
     pub metrics: ToolMetrics,
+    pub(super) haystack: OnceLock<Haystack>,
 }
 
 /// What an answer is cut down to. A path that can't be read fails the call, not the start.
@@ -105,6 +107,7 @@ impl Tool {
         response.finish_leniently(warnings);
         Some(Tool {
             metrics: METRICS.tool(&provider.name, &name),
+            haystack: OnceLock::new(),
             scope: scope.filter(|scope: &String| !scope.is_empty()),
             method,
             description: s.take("description").unwrap_or_default(),

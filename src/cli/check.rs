@@ -70,6 +70,7 @@ fn load(flags: &Flags) -> (Vec<Problem>, Vec<Problem>, serde_json::Value) {
                 "keys": snapshot.keyring.len(),
                 "auth": snapshot.auth(),
                 "providers": snapshot.catalog.providers().len(),
+                "tools": snapshot.catalog.public_count(),
                 "routes": snapshot.routes.len(),
                 "signature_mode": snapshot.settings.signature.mode.as_str(),
             });

@@ -171,7 +171,7 @@ fn announce(snapshot: &Snapshot, addresses: &Addresses) {
         admin = addresses.admin.map(|addr| addr.to_string()),
         auth = if snapshot.verifier.is_some() { "JWT" } else { "DISABLED (no JWT keys configured)" },
         ati_dir = %settings.ati_dir.display(),
-        tools = snapshot.catalog.public().count(),
+        tools = snapshot.catalog.public_count(),
         providers = snapshot.catalog.providers().len(),
         mcp = handlers("mcp"),
         openapi = handlers("openapi"),

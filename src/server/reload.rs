@@ -62,7 +62,7 @@ impl Reloader {
                 let keyring = built.snapshot.keyring.source().as_str();
                 let keys = built.snapshot.keyring.len();
                 let providers = built.snapshot.catalog.providers().len();
-                let tools = built.snapshot.catalog.public().count();
+                let tools = built.snapshot.catalog.public_count();
                 built.snapshot.adopt(&self.current.load());
                 self.current.store(Arc::new(built.snapshot));
                 info!(keyring, keys, providers, tools, "reload done");
