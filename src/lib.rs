@@ -13,7 +13,7 @@
 //!
 //! ```text
 //! cli -> server -> gateway -> api -> call -> filters -> snapshot -> exec -> catalog | route -> runtime -> config
-//!     -> credential -> auth | egress -> keyring -> error, telemetry, files, pattern, process
+//!     -> credential -> auth | egress -> keyring -> error, telemetry, files, json, pattern, process
 //! ```
 //!
 //! tests/it/arch.rs holds the rooms to that; ARCHITECTURE.md says why.
@@ -51,6 +51,7 @@ pub mod keyring;
 
 pub mod error;
 pub mod files;
+pub mod json;
 pub mod pattern;
 pub mod process;
 pub mod telemetry;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
 
 use super::{Asked, Reply, Services};
 use crate::auth::Identity;
@@ -11,11 +11,10 @@ use crate::error::{CallError, Refusal};
 use crate::snapshot::Snapshot;
 
 #[derive(Deserialize)]
-struct Body {
+struct Body<'a> {
     tool_name: String,
-    /// Only an object counts; what else a caller sends is meant for tools of other handlers.
-    #[serde(default)]
-    args: Value,
+    #[serde(default, borrow)]
+    args: Option<&'a RawValue>,
 }
 
 pub(super) async fn answer(
@@ -25,21 +24,23 @@ pub(super) async fn answer(
     services: &Services,
 ) -> Result<Reply, Refusal> {
     let refused = |error: CallError| Refusal::Call(Box::new(error));
-    let body: Body = serde_json::from_slice(&asked.body)
-        .map_err(|e| refused(CallError::InvalidRequest(e.to_string())))?;
-    let args = match body.args {
-        Value::Object(args) => args,
-        _ => Map::new(),
-    };
+    let invalid = |why: &str| refused(CallError::InvalidRequest(why.to_owned()));
+    if !asked.body.trim_ascii_start().starts_with(b"{") {
+        return Err(invalid("expected a JSON object"));
+    }
+    let body: Body<'_> =
+        serde_json::from_slice(&asked.body).map_err(|e| invalid(&e.to_string()))?;
     let request = call::Request {
         name: &body.tool_name,
-        args: Args::Json(args),
+        args: Args::Text(body.args),
         identity,
     };
-    let output = call::run(request, context(snapshot, services))
-        .await
-        .map_err(refused)?;
-    envelope(&output)
+    let mut abandoned = services.abandon.subscribe();
+    tokio::select! {
+        output = call::run(request, context(snapshot, services)) => envelope(&output.map_err(refused)?),
+        // The process ends. Dropping the call leaves its line in the audit.
+        _ = abandoned.wait_for(|end| *end) => Err(Refusal::Overloaded),
+    }
 }
 
 fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a> {

@@ -8,6 +8,7 @@ mod tools;
 use bytes::Bytes;
 use http::StatusCode;
 use serde::Serialize;
+use tokio::sync::watch;
 
 use crate::error::Refusal;
 use crate::filters::Admitted;
@@ -20,6 +21,8 @@ use crate::telemetry::audit::Audit;
 pub struct Services {
     pub runtime: Runtime,
     pub audit: Audit,
+    /// True once calls that are still under way have to be given up.
+    pub abandon: watch::Sender<bool>,
 }
 
 /// What a request says besides who sends it.

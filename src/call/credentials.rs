@@ -14,6 +14,7 @@ use crate::config::provider::{Auth, OAuth2};
 use crate::credential::{Attachment, Credential, Gaps, Lookup, Template};
 use crate::error::ToolError;
 use crate::exec::http::{GeneratorRecipe, Mint, OAuthRecipe, Prepared, Presents, Recipe};
+use crate::keyring::Secret;
 use crate::snapshot::unix_now;
 
 pub fn resolve(
@@ -29,13 +30,7 @@ pub fn resolve(
     if let Auth::OAuth2(oauth) = &http.auth {
         return exchanged(tool, http, oauth, lookup);
     }
-    let attachment = || {
-        let attachment = attach(static_credential(http), http, lookup)?;
-        let in_url = url_template(http).into_iter();
-        let in_url = in_url.flat_map(|url| url.keys().map(str::to_owned).collect::<Vec<_>>());
-        let values: Vec<_> = in_url.filter_map(|key| lookup.get(&key)).collect();
-        Ok(attachment.with_needles(values.iter().map(|secret| secret.expose())))
-    };
+    let attachment = || attach(static_credential(http), http, lookup);
     // A tenant's own keys are no business of the others.
     if lookup.is_special(http.key_names().into_iter()) {
         return Ok(Presents::Ready(Arc::new(attachment()?)));
@@ -46,15 +41,11 @@ pub fn resolve(
 
 /// The provider's `base_url`, with its keys filled in where `auth_type = "url"` says that it has some.
 pub fn base_url<'a>(http: &'a Http, lookup: &Lookup<'_>) -> Result<Cow<'a, str>, ToolError> {
-    let Some(template) = url_template(http) else {
+    let Some(template) = &http.url else {
         return Ok(Cow::Borrowed(&http.base_url));
     };
     let filled = template.expand(lookup).map_err(missing)?;
     Ok(Cow::Owned(String::from_utf8_lossy(&filled).into_owned()))
-}
-
-fn url_template(http: &Http) -> Option<Template> {
-    (http.auth == Auth::Url).then(|| Template::parse(&http.base_url))
 }
 
 fn static_credential(http: &Http) -> &Credential {
@@ -77,10 +68,13 @@ fn attach(
     if let Some(name) = missing.into_iter().next() {
         return Err(ToolError::MissingKey(name));
     }
-    match unsendable.into_iter().next() {
-        Some(name) => Err(ToolError::UnusableKey(name)),
-        None => Ok(attachment),
+    if let Some(name) = unsendable.into_iter().next() {
+        return Err(ToolError::UnusableKey(name));
     }
+    // An answer may repeat the URL, too.
+    let in_url = http.url.iter().flat_map(Template::keys);
+    let values = in_url.filter_map(|key| lookup.get(key));
+    Ok(attachment.with_needles(values.map(Secret::expose)))
 }
 
 fn exchanged(
@@ -157,9 +151,11 @@ fn generated(
         Program::Command { args, .. } => args,
         Program::Script { .. } => &[],
     };
-    // Whatever it is given decides what it makes, but for the time.
+    // What it is, whom it is for and what it is given decide what it makes; the time doesn't.
     let mut parts = vec![
-        Zeroizing::new(tool.provider.name.clone()),
+        Zeroizing::new(format!("{:?}", tool.provider.file)),
+        Zeroizing::new(format!("{:?} {:?}", generator.program, generator.inject)),
+        Zeroizing::new(http.base_url.clone()),
         Zeroizing::new(identity.subject.clone()),
         Zeroizing::new(identity.customer_id.clone().unwrap_or_default()),
     ];
@@ -169,15 +165,18 @@ fn generated(
         args.push(fill(template, &now)?);
     }
     for (name, template) in &generator.env {
+        parts.push(Zeroizing::new(name.clone()));
         parts.push(fill(template, "")?);
         env.push((name.clone(), fill(template, &now)?));
     }
+    let secrets = generator.key_names().filter_map(|name| lookup.get(name));
     Ok(Presents::Minted(Box::new(Mint {
         key: hash(parts.iter().map(|part| part.as_bytes())),
         recipe: Recipe::Generator(GeneratorRecipe {
             provider: tool.provider.clone(),
             args,
             env,
+            secrets: secrets.cloned().collect(),
         }),
         credential: static_credential(http).clone(),
         beside: Arc::new(attach(&Credential::None, http, lookup)?),

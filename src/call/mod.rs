@@ -15,10 +15,14 @@ use crate::egress::Clients;
 use crate::error::CallError;
 use crate::exec;
 use crate::exec::http::{Means, Prepared};
+use crate::json;
 use crate::keyring::Keyring;
 use crate::runtime::{Runtime, now_millis};
 use crate::telemetry::audit::Audit;
 use record::Pending;
+
+/// More values than this are no arguments.
+const MOST_VALUES: usize = 200_000;
 
 /// Everything that a call is made with.
 #[derive(Clone, Copy)]
@@ -45,13 +49,28 @@ pub enum Counting {
 pub struct Request<'a> {
     /// As the caller wrote it.
     pub name: &'a str,
-    pub args: Args,
+    pub args: Args<'a>,
     pub identity: &'a Identity,
 }
 
 /// What a tool is given. A variant for what is too big for memory comes with the tools that take it.
-pub enum Args {
+pub enum Args<'a> {
     Json(Map<String, Value>),
+    /// As it came; only an object counts. It isn't read before it is known that there is such a tool.
+    Text(Option<&'a RawValue>),
+}
+
+impl Args<'_> {
+    fn into_map(self) -> Result<Map<String, Value>, CallError> {
+        let text = match self {
+            Args::Json(map) => return Ok(map),
+            Args::Text(text) => text.map_or("", RawValue::get),
+        };
+        if !text.starts_with('{') {
+            return Ok(Map::new());
+        }
+        json::parse(text, MOST_VALUES).map_err(|e| CallError::InvalidRequest(format!("args: {e}")))
+    }
 }
 
 /// What a tool gives. Answers that nobody has to look into stay the text they came as.
@@ -59,15 +78,6 @@ pub enum Args {
 pub enum Output {
     Raw(Box<RawValue>),
     Json(Value),
-}
-
-impl Output {
-    pub fn into_value(self) -> Value {
-        match self {
-            Output::Raw(raw) => serde_json::from_str(raw.get()).unwrap_or_default(),
-            Output::Json(value) => value,
-        }
-    }
 }
 
 /// The order, and the only one.
@@ -78,7 +88,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, C
         .find(request.name)
         .ok_or_else(|| CallError::UnknownTool(request.name.to_owned()))?;
 
-    let Args::Json(args) = request.args;
+    let args = request.args.into_map()?;
     let pending = Pending::new(request.name, tool, &args, request.identity, context.audit);
     let outcome = decide(tool, args, request.identity, context).await;
     pending.end(&outcome);

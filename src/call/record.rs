@@ -43,7 +43,7 @@ impl<'a> Pending<'a> {
         self.ended = true;
         match outcome {
             Ok(_) => self.record("ok", None),
-            Err(error) => self.record(error.outcome(), Some(error.to_string())),
+            Err(error) => self.record(error.outcome(), Some(error.audit_text())),
         }
     }
 

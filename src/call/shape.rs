@@ -4,6 +4,10 @@ use serde_json::value::RawValue;
 use super::Output;
 use crate::catalog::Tool;
 use crate::error::CallError;
+use crate::json;
+
+/// Larger answers pass as they are, or not at all.
+const MOST_VALUES: usize = 2_000_000;
 
 /// `extract`: nothing found is null, one thing is itself, several are a list.
 pub fn shape(tool: &Tool, answer: Box<RawValue>) -> Result<Output, CallError> {
@@ -13,7 +17,7 @@ pub fn shape(tool: &Tool, answer: Box<RawValue>) -> Result<Output, CallError> {
         Some(Err(e)) => return Err(failed(e.clone(), &answer)),
     };
     let value: Value =
-        serde_json::from_str(answer.get()).map_err(|e| failed(e.to_string(), &answer))?;
+        json::parse(answer.get(), MOST_VALUES).map_err(|e| failed(e.to_string(), &answer))?;
     let mut found: Vec<Value> = path.query(&value).all().into_iter().cloned().collect();
     Ok(Output::Json(match found.len() {
         0 => Value::Null,
@@ -40,7 +44,10 @@ mod tests {
             "[provider]\nname = 'p'\nbase_url = 'http://h'\n[[tools]]\nname = 't'\nresponse = {{ extract = '{path}' }}"
         ));
         let raw = serde_json::value::to_raw_value(&answer).unwrap();
-        shape(&catalog.tools()[0], raw).map(Output::into_value)
+        shape(&catalog.tools()[0], raw).map(|output| match output {
+            Output::Json(value) => value,
+            Output::Raw(raw) => serde_json::from_str(raw.get()).unwrap(),
+        })
     }
 
     #[test]

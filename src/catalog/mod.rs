@@ -31,7 +31,7 @@ impl Catalog {
     /// Every manifest, in the order of their names; the later one wins where two have a tool of the same name.
     pub fn build(
         manifests: &mut [ManifestFile],
-        egress: &egress::Settings,
+        egress: Option<&egress::Settings>,
         problems: &mut Vec<Problem>,
         warnings: &mut Vec<Problem>,
     ) -> Self {
@@ -130,7 +130,7 @@ impl Catalog {
         let (mut problems, mut warnings) = (Vec::new(), Vec::new());
         let mut manifests = [ManifestFile::from_text("m.toml", text)];
         let egress = egress::Settings::default();
-        let catalog = Catalog::build(&mut manifests, &egress, &mut problems, &mut warnings);
+        let catalog = Catalog::build(&mut manifests, Some(&egress), &mut problems, &mut warnings);
         assert!(problems.is_empty(), "{problems:?}");
         catalog
     }
@@ -156,7 +156,7 @@ mod tests {
             .map(|(n, text)| ManifestFile::from_text(&format!("{n}.toml"), text))
             .collect();
         let egress = egress::Settings::default();
-        let catalog = Catalog::build(&mut manifests, &egress, &mut problems, &mut warnings);
+        let catalog = Catalog::build(&mut manifests, Some(&egress), &mut problems, &mut warnings);
         let text = |list: Vec<Problem>| list.iter().map(ToString::to_string).collect();
         (catalog, text(problems), text(warnings))
     }

@@ -43,6 +43,8 @@ pub enum Handler {
 #[derive(Debug)]
 pub struct Http {
     pub base_url: String,
+    /// The same with its keys, where `auth_type = "url"` says that it has some.
+    pub url: Option<Template>,
     pub auth: Auth,
     pub generator: Option<Generator>,
     pub extra_headers: Vec<(HeaderName, Template)>,
@@ -112,7 +114,7 @@ impl Provider {
     pub fn read(
         index: usize,
         manifest: &ManifestFile,
-        egress: &egress::Settings,
+        egress: Option<&egress::Settings>,
         problems: &mut Vec<Problem>,
         warnings: &mut Vec<Problem>,
     ) -> Self {
@@ -205,14 +207,16 @@ impl Provider {
                 "a credential in args can be seen by every user of this machine; env is the place for it",
             );
         }
-        let unused = self.http().is_some_and(|http| http.auth == Auth::None);
+        let unused = self
+            .http()
+            .is_some_and(|http| !matches!(http.auth, Auth::Static(_)));
         if unused
             && !generator
                 .inject
                 .iter()
                 .any(|(_, to)| matches!(to, Inject::Header(_)))
         {
-            warn("with auth_type 'none' and no injected header, what it mints is not used");
+            warn("with this auth_type and no injected header, what it mints is not used");
         }
     }
 }
@@ -225,14 +229,20 @@ fn is_credential(name: &str) -> bool {
 }
 
 impl Http {
-    fn read(s: &mut Section<'_>, egress: &egress::Settings, warnings: &mut Vec<Problem>) -> Self {
+    fn read(
+        s: &mut Section<'_>,
+        egress: Option<&egress::Settings>,
+        warnings: &mut Vec<Problem>,
+    ) -> Self {
         let auth = match provider::read_auth(s) {
             // Tools have always sent the key as the user name; only routes expect `user:password`.
             Auth::Static(Credential::Basic { key }) => Auth::Static(Credential::BasicUser { key }),
             auth => auth,
         };
+        let base_url: String = s.take("base_url").unwrap_or_default();
         Http {
-            base_url: s.take("base_url").unwrap_or_default(),
+            url: (auth == Auth::Url).then(|| Template::parse(&base_url)),
+            base_url,
             auth,
             generator: Generator::read(s, warnings),
             extra_headers: provider::read_extra_headers(s),
@@ -247,6 +257,9 @@ impl Http {
             .iter()
             .flat_map(|(_, template)| template.keys())
             .collect();
+        if let Some(url) = &self.url {
+            names.extend(url.keys());
+        }
         if let Some(generator) = &self.generator {
             names.extend(generator.key_names());
             return names;

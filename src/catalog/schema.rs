@@ -1,5 +1,6 @@
 //! A tool's `input_schema`: what its arguments are called, where they go, and whether given ones will do.
 
+use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use jsonschema::Validator;
@@ -11,6 +12,8 @@ pub struct Schema {
     /// As the manifest has it, for whoever asks.
     pub value: Value,
     pub properties: Vec<Property>,
+    by_name: HashMap<String, usize>,
+    by_folded: HashMap<String, usize>,
     /// `x-ati-body-encoding = "form"`.
     pub form: bool,
     /// Compiled when it is first needed, and once. None where that can't be done.
@@ -20,8 +23,6 @@ pub struct Schema {
 #[derive(Debug)]
 pub struct Property {
     pub name: String,
-    /// Without case, hyphens and underscores: how people misspell it on a command line.
-    folded: String,
     types: Vec<String>,
     default: Option<Value>,
     pub location: Option<Location>,
@@ -64,13 +65,20 @@ impl Schema {
             .flatten()
             .filter_map(Value::as_str)
             .collect();
-        let properties = value["properties"]
+        let properties: Vec<Property> = value["properties"]
             .as_object()
             .into_iter()
             .flatten()
             .map(|(name, schema)| Property::new(name, schema, required.contains(&name.as_str())))
             .collect();
+        let (mut by_name, mut by_folded) = (HashMap::new(), HashMap::new());
+        for (place, property) in properties.iter().enumerate() {
+            by_name.insert(property.name.clone(), place);
+            by_folded.entry(fold(&property.name)).or_insert(place);
+        }
         Schema {
+            by_name,
+            by_folded,
             form: value["x-ati-body-encoding"] == "form",
             properties,
             value,
@@ -86,7 +94,7 @@ impl Schema {
     }
 
     pub fn property(&self, name: &str) -> Option<&Property> {
-        self.properties.iter().find(|known| known.name == name)
+        self.by_name.get(name).map(|place| &self.properties[*place])
     }
 
     /// What is wrong with the schema itself.
@@ -130,17 +138,29 @@ impl Schema {
         if args.keys().all(|name| self.property(name).is_some()) {
             return args;
         }
-        let given: Vec<String> = args.keys().cloned().collect();
+        // Names that are taken: given as they are, or meant by somebody before.
+        let mut taken: Vec<bool> = self
+            .properties
+            .iter()
+            .map(|property| args.contains_key(&property.name))
+            .collect();
         let mut renamed = Map::with_capacity(args.len());
         for (name, value) in args {
-            let folded = fold(&name);
-            let meant = self.properties.iter().find(|property| {
-                let taken = given.contains(&property.name) || renamed.contains_key(&property.name);
-                property.folded == folded && !taken
-            });
-            let known = self.property(&name).is_some();
-            let meant = meant.filter(|_| !known);
-            renamed.insert(meant.map_or(name, |property| property.name.clone()), value);
+            let meant = match self.property(&name) {
+                Some(_) => None,
+                None => self
+                    .by_folded
+                    .get(&fold(&name))
+                    .filter(|place| !taken[**place]),
+            };
+            let name = match meant {
+                Some(place) => {
+                    taken[*place] = true;
+                    self.properties[*place].name.clone()
+                }
+                None => name,
+            };
+            renamed.insert(name, value);
         }
         renamed
     }
@@ -178,7 +198,6 @@ impl Property {
         };
         Property {
             name: name.to_owned(),
-            folded: fold(name),
             types,
             default: schema.get("default").filter(says_something).cloned(),
             location,

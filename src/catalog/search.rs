@@ -4,6 +4,9 @@ use super::tool::Tool;
 
 /// As many as anybody reads.
 pub const MOST: usize = 20;
+/// More words say nothing more.
+const MOST_TERMS: usize = 16;
+const LONGEST_QUERY: usize = 500;
 
 const STOP_WORDS: [&str; 34] = [
     "a", "an", "and", "any", "are", "at", "be", "by", "can", "do", "does", "for", "from", "have",
@@ -35,6 +38,7 @@ pub fn search<'a, T: AsRef<Tool> + 'a>(
 }
 
 fn terms(query: &str) -> Vec<Term> {
+    let query = &query[..query.floor_char_boundary(LONGEST_QUERY)];
     let words = || {
         query
             .split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | ':' | '-' | '.'))
@@ -52,6 +56,7 @@ fn terms(query: &str) -> Vec<Term> {
     };
     chosen
         .into_iter()
+        .take(MOST_TERMS)
         .map(|text| Term {
             fuzzy: text.chars().count() >= 4,
             text,

@@ -70,7 +70,8 @@ fn line(entry: &Value) -> String {
         text("agent_sub"),
         text("error"),
     );
-    line.trim_end().replace('\n', " ")
+    // What an upstream said must not move the cursor.
+    line.trim_end().replace(char::is_control, " ")
 }
 
 fn path(env: &Environment) -> PathBuf {

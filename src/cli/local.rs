@@ -32,8 +32,7 @@ impl Local {
         }
         let (mut problems, mut warnings) = (Vec::new(), Vec::new());
         let mut manifests = config::read_manifests(&env.ati_dir, &mut problems);
-        let egress = egress::Settings::default();
-        let catalog = Catalog::build(&mut manifests, &egress, &mut problems, &mut warnings);
+        let catalog = Catalog::build(&mut manifests, None, &mut problems, &mut warnings);
         if !problems.is_empty() {
             return Err(Failure::from_problems("the manifests", &problems));
         }
@@ -62,9 +61,7 @@ impl Local {
             .find(name)
             .filter(|tool| tool.is_allowed(&self.identity.scopes))
             .and_then(|tool| tool.provider.http())
-            .is_some_and(|http| {
-                !http.key_names().is_empty() || http.auth == config::provider::Auth::Url
-            });
+            .is_some_and(|http| !http.key_names().is_empty());
         // A one-shot key is not spent on a call that wouldn't use it.
         let keyring = if needs_keys {
             self.keyring()?

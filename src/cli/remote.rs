@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use url::Url;
 
@@ -15,10 +17,18 @@ use crate::egress;
 use crate::error::{Code, Failure};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
+const LONGEST_ERROR: usize = 64 << 10;
 
 pub struct Remote {
     base: Url,
     token: Option<String>,
+}
+
+/// What `/call` answers.
+#[derive(Deserialize)]
+struct Envelope {
+    result: Option<Box<RawValue>>,
+    error: Option<String>,
 }
 
 struct Answer {
@@ -56,42 +66,42 @@ impl Remote {
     }
 
     /// `POST /call`. All words go along: tools that are programs take them as they are.
-    pub fn call(&self, tool: &str, args: &Value, words: &[String]) -> Result<Value, Failure> {
+    pub fn call(
+        &self,
+        tool: &str,
+        args: &Value,
+        words: &[String],
+    ) -> Result<Box<RawValue>, Failure> {
         let mut body = json!({"tool_name": tool, "args": args});
         if !words.is_empty() {
             body["raw_args"] = json!(words);
         }
         let answer = self.ask(Method::POST, "call", &[], Some(&body))?;
-        let parsed: Value = serde_json::from_str(&answer.body).unwrap_or_default();
         if answer.status != 200 {
-            return Err(answer.failure(&parsed));
+            return Err(answer.failure());
         }
-        match parsed {
-            Value::Object(mut envelope) => match envelope.get("error") {
-                None | Some(Value::Null) => Ok(envelope.remove("result").unwrap_or_default()),
-                Some(error) => {
-                    let error = error
-                        .as_str()
-                        .map_or_else(|| error.to_string(), str::to_owned);
-                    let message = format!("Proxy error (200): {error}");
-                    Err(Failure::new(Code::ExecutionFailed, message))
-                }
-            },
-            _ => Err(Failure::new(
-                Code::UpstreamError,
-                "Proxy request failed: its answer is not that of an ATI proxy",
-            )),
+        let envelope: Envelope = serde_json::from_str(&answer.body).map_err(|_| {
+            let message = "Proxy request failed: its answer is not that of an ATI proxy";
+            Failure::new(Code::UpstreamError, message)
+        })?;
+        match envelope.error {
+            None => Ok(envelope.result.unwrap_or_default()),
+            Some(error) => {
+                let message = format!("Proxy error (200): {error}");
+                Err(Failure::new(Code::ExecutionFailed, message))
+            }
         }
     }
 
     pub fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, Failure> {
         let answer = self.ask(Method::GET, path, query, None)?;
-        let parsed: Value = serde_json::from_str(&answer.body).unwrap_or_default();
-        if answer.status == 200 {
-            Ok(parsed)
-        } else {
-            Err(answer.failure(&parsed))
+        if answer.status != 200 {
+            return Err(answer.failure());
         }
+        serde_json::from_str(&answer.body).map_err(|_| {
+            let message = "Proxy request failed: its answer is not JSON";
+            Failure::new(Code::UpstreamError, message)
+        })
     }
 
     pub fn tool(&self, name: &str) -> Result<Value, Failure> {
@@ -151,7 +161,7 @@ impl Remote {
 
 impl Answer {
     /// By what the proxy says it is: its statuses mean one thing each.
-    fn failure(&self, parsed: &Value) -> Failure {
+    fn failure(&self) -> Failure {
         let code = match self.status {
             401 => Code::AuthExpired,
             403 => Code::ScopeDenied,
@@ -162,10 +172,7 @@ impl Answer {
             504 => Code::ProviderTimeout,
             _ => Code::ExecutionFailed,
         };
-        let body = match parsed["error"].as_str() {
-            Some(_) => self.body.clone(),
-            None => self.body.chars().take(2000).collect(),
-        };
+        let body: String = self.body.chars().take(LONGEST_ERROR).collect();
         let failure = Failure::new(code, format!("Proxy error ({}): {body}", self.status));
         match self.status {
             401 => failure.hint("the token is missing, wrong or expired: ATI_SESSION_TOKEN"),

@@ -4,7 +4,7 @@ use tracing::debug;
 use super::local::Local;
 use super::remote::Remote;
 use super::{Format, output};
-use crate::call::Args as ToolArgs;
+use crate::call::{Args as ToolArgs, Output};
 use crate::config;
 use crate::error::Failure;
 
@@ -34,21 +34,31 @@ pub fn run(args: &Args, format: Format) -> Result<u8, Failure> {
         }
         None => {
             debug!("mode: local");
-            Local::load()?
-                .call(name, ToolArgs::Json(given.args))?
-                .into_value()
+            Local::load()?.call(name, ToolArgs::Json(given.args))?
         }
     };
-    output::value(&result, format);
+    match result {
+        Output::Json(value) => output::value(&value, format),
+        // What is nested too deep to be laid out is printed as it came.
+        Output::Raw(raw) => match serde_json::from_str(raw.get()) {
+            Ok(value) => output::value(&value, format),
+            Err(_) => output::line(raw.get()),
+        },
+    }
     Ok(0)
 }
 
 /// A call through the proxy leaves a line here too: this machine's user wants to know what was asked.
-fn through(remote: &Remote, name: &str, given: &Given, words: &[String]) -> Result<Value, Failure> {
+fn through(
+    remote: &Remote,
+    name: &str,
+    given: &Given,
+    words: &[String],
+) -> Result<Output, Failure> {
     let audit = super::audit::Client::start(name, &given.args);
     let outcome = remote.call(name, &Value::Object(given.args.clone()), words);
     audit.end(outcome.as_ref().err());
-    outcome
+    outcome.map(Output::Raw)
 }
 
 #[derive(Debug, Default)]

@@ -110,8 +110,12 @@ pub fn read_extra_headers(s: &mut Section<'_>) -> Vec<(HeaderName, Template)> {
     headers
 }
 
-/// The address that connections of this provider come from.
-pub fn read_source(s: &mut Section<'_>, egress: &egress::Settings) -> Option<IpAddr> {
+/// The address that connections of this provider come from. Without settings there are no names to choose from, and the system chooses.
+pub fn read_source(s: &mut Section<'_>, egress: Option<&egress::Settings>) -> Option<IpAddr> {
+    let Some(egress) = egress else {
+        s.ignore("egress");
+        return None;
+    };
     let Some(name) = s.take::<String>("egress") else {
         return egress.source;
     };

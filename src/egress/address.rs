@@ -39,7 +39,8 @@ fn is_public_v6(ip: Ipv6Addr) -> bool {
     (segments[0] & 0xe000) == 0x2000 && !documentation && !documentation2 && !special
 }
 
-/// Mapped (::ffff:a.b.c.d), compatible (::a.b.c.d), NAT64 (64:ff9b::/96, 64:ff9b:1::/48) and 6to4 (2002::/16).
+/// Mapped (::ffff:a.b.c.d), compatible (::a.b.c.d), NAT64 (64:ff9b::/96) and 6to4 (2002::/16). Local NAT64 (64:ff9b:1::/48) may have the address
+/// anywhere, and is never public.
 fn embedded_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let s = ip.segments();
     let low = Ipv4Addr::from((u32::from(s[6]) << 16) | u32::from(s[7]));
@@ -47,7 +48,7 @@ fn embedded_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
         [0, 0, 0, 0, 0, 0xffff, ..] | [0, 0, 0, 0, 0, 0, ..] | [0, 0, 0, 0, 0xffff, 0, ..] => {
             Some(low)
         }
-        [0x64, 0xff9b, 0, 0, 0, 0, ..] | [0x64, 0xff9b, 1, ..] => Some(low),
+        [0x64, 0xff9b, 0, 0, 0, 0, ..] => Some(low),
         [0x2002, high, next, ..] => Some(Ipv4Addr::from((u32::from(high) << 16) | u32::from(next))),
         _ => None,
     }
@@ -88,6 +89,7 @@ mod tests {
             "64:ff9b::7f00:1",
             "64:ff9b::a9fe:a9fe",
             "64:ff9b:1::a00:1",
+            "64:ff9b:1:7f00:0:100:808:808",
             "2002:7f00:1::",
             "2002:a9fe:a9fe::1",
             "2002:c0a8:1::1",

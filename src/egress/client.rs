@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect;
+use rustls::ClientConfig;
 
 use super::address::is_public;
 use super::guard::{Blocked, Guard};
@@ -18,20 +20,27 @@ use crate::error::{Problem, UpstreamFault};
 const CONNECT: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(60);
 
-/// One client for each source address. They are made when they are first used: a command that calls nothing pays for none.
+/// One client for each thread and source address: whoever opens a connection drives it, and a thread that is busy must not hold up the others.
+/// They are made when they are first used: a command that calls nothing pays for none.
 pub struct Clients {
     settings: Settings,
     guard: Guard,
     resolver: Arc<Resolver>,
-    made: Mutex<HashMap<Option<IpAddr>, reqwest::Client>>,
+    /// What is in the CA file, to tell when it has changed.
+    ca: Option<Vec<u8>>,
+    tls: OnceLock<ClientConfig>,
+    made: Mutex<HashMap<(ThreadId, Option<IpAddr>), reqwest::Client>>,
 }
 
 impl Clients {
     pub fn new(settings: &Settings, guard: Guard, resolver: Arc<Resolver>) -> Self {
+        let ca_file = settings.ca_file.as_ref();
         Clients {
             settings: settings.clone(),
             guard,
             resolver,
+            ca: ca_file.and_then(|path| std::fs::read(path).ok()),
+            tls: OnceLock::new(),
             made: Mutex::default(),
         }
     }
@@ -42,21 +51,28 @@ impl Clients {
 
     /// Whether connections of the other one are as good as these.
     pub fn same_as(&self, other: &Clients) -> bool {
-        self.settings == other.settings && self.guard == other.guard
+        self.settings == other.settings && self.guard == other.guard && self.ca == other.ca
     }
 
     pub fn get(&self, source: Option<IpAddr>) -> Result<reqwest::Client, Problem> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = made.get(&source) {
+        let key = (std::thread::current().id(), source);
+        if let Some(client) = made.get(&key) {
             return Ok(client.clone());
         }
         let client = self.make(source)?;
-        made.insert(source, client.clone());
+        made.insert(key, client.clone());
         Ok(client)
     }
 
     fn make(&self, source: Option<IpAddr>) -> Result<reqwest::Client, Problem> {
-        let tls = roots::client_config(self.settings.ca_file.as_deref())?;
+        let tls = match self.tls.get() {
+            Some(tls) => tls.clone(),
+            None => {
+                let tls = roots::client_config(self.settings.ca_file.as_deref())?;
+                self.tls.get_or_init(|| tls).clone()
+            }
+        };
         reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .dns_resolver(Arc::new(Names {

@@ -132,6 +132,16 @@ impl CallError {
         }
     }
 
+    /// The text that is kept: without what a caller sent, which may be what the audit redacts.
+    pub fn audit_text(&self) -> String {
+        match self {
+            CallError::Http(ToolError::PathParameter { name, .. }) => {
+                format!("Upstream API error: Invalid path parameter '{name}'")
+            }
+            other => other.to_string(),
+        }
+    }
+
     /// What the upstream said, where it was understood and still was no result.
     pub fn raw(&self) -> Option<&str> {
         match self {

@@ -1,11 +1,24 @@
 //! A request's body, for the endpoints that need it whole.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, EXPECT};
 use pingora_proxy::Session;
 
-/// All of it, or why not. A length that is announced and too large is refused before a byte is read.
-pub(super) async fn read(session: &mut Session, limit: usize) -> Result<Bytes, String> {
+/// All of it, or why not. A trickle doesn't hold its place forever.
+pub(super) async fn read(
+    session: &mut Session,
+    limit: usize,
+    patience: Duration,
+) -> Result<Bytes, String> {
+    tokio::time::timeout(patience, read_all(session, limit))
+        .await
+        .unwrap_or_else(|_| Err(format!("not complete after {} s", patience.as_secs())))
+}
+
+/// A length that is announced and too large is refused before a byte is read.
+async fn read_all(session: &mut Session, limit: usize) -> Result<Bytes, String> {
     let too_large = || format!("length limit exceeded: more than {limit} bytes");
     let headers = &session.req_header().headers;
     let announced: usize = headers

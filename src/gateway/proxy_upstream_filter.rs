@@ -44,7 +44,8 @@ async fn answer(
 ) -> Result<()> {
     let mut body = bytes::Bytes::new();
     if let Some(limit) = api::body_limit(builtin, &ctx.snapshot) {
-        match body::read(session, limit).await {
+        let patience = ctx.snapshot.settings.tools.timeout;
+        match body::read(session, limit, patience).await {
             Ok(read) => body = read,
             Err(why) => return refuse(ctx, unreadable(why)),
         }

@@ -125,7 +125,7 @@ impl<'a> Compiler<'a> {
                 self.read_credential(manifest, s),
                 provider::read_extra_headers(s),
             ),
-            source: provider::read_source(s, self.egress),
+            source: provider::read_source(s, Some(self.egress)),
         }
     }
 

@@ -11,6 +11,11 @@ const MANY: usize = 4096;
 /// Old ones are replaced this long before their end, or halfway where they don't live that long.
 const MARGIN: Duration = Duration::from_secs(60);
 
+/// However long they are said to hold.
+const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+/// One that is refused may be good, and the refusal about something else: it isn't made anew with every refusal.
+const PAUSE: Duration = Duration::from_secs(10);
+
 /// Whatever tells two of them apart, hashed.
 pub type Key = [u8; 32];
 
@@ -28,6 +33,8 @@ struct Slot<V, E> {
     current: ArcSwapOption<Entry<V>>,
     /// Held by whoever makes one; says how that last failed.
     making: tokio::sync::Mutex<Option<(Instant, E)>>,
+    /// When one was last thrown away before its end.
+    forgotten: Mutex<Option<Instant>>,
 }
 
 struct Entry<V> {
@@ -87,6 +94,7 @@ impl<V, E: Clone> Fresh<V, E> {
             Ok(Made { value, lifetime }) => {
                 *failed = None;
                 let (value, now) = (Arc::new(value), Instant::now());
+                let lifetime = lifetime.min(LONGEST);
                 if !lifetime.is_zero() {
                     slot.current.store(Some(Arc::new(Entry {
                         value: value.clone(),
@@ -108,8 +116,14 @@ impl<V, E: Clone> Fresh<V, E> {
     /// Whoever needs it next has it made anew, unless somebody already has.
     pub fn forget(&self, key: Key, value: &Arc<V>) {
         let slot = self.slot(key);
+        let mut forgotten = slot
+            .forgotten
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let current = slot.current.load_full();
-        if current.is_some_and(|entry| Arc::ptr_eq(&entry.value, value)) {
+        let same = current.is_some_and(|entry| Arc::ptr_eq(&entry.value, value));
+        if same && forgotten.is_none_or(|at| at.elapsed() > PAUSE) {
+            *forgotten = Some(Instant::now());
             slot.current.store(None);
         }
     }
@@ -127,6 +141,7 @@ impl<V, E: Clone> Fresh<V, E> {
             Arc::new(Slot {
                 current: ArcSwapOption::empty(),
                 making: tokio::sync::Mutex::new(None),
+                forgotten: Mutex::new(None),
             })
         });
         slot.clone()
@@ -220,9 +235,16 @@ mod tests {
         fresh.forget(KEY, &first);
         let second = fresh.get(KEY, async || maker.make().await).await.unwrap();
         assert_eq!(*second, 2);
-        // The first is not the current one any more.
+        // The first is not the current one any more, and the second isn't made anew for every refusal.
         fresh.forget(KEY, &first);
+        fresh.forget(KEY, &second);
         assert!(all(&fresh, &maker).await.iter().all(|got| *got == Ok(2)));
+    }
+
+    #[tokio::test]
+    async fn no_lifetime_is_too_long_to_add() {
+        let (fresh, maker) = (Arc::default(), maker(Duration::MAX, false));
+        assert_eq!(all(&fresh, &maker).await[0], Ok(1));
     }
 
     #[tokio::test]

@@ -15,6 +15,7 @@ use crate::files;
 
 /// No window is longer.
 const DAY: u64 = 86_400_000;
+const SECOND: u64 = 1000;
 /// Windows of subjects that left are thrown out, but not before there are this many.
 const MANY: usize = 10_000;
 
@@ -34,10 +35,34 @@ pub struct Windows {
 
 #[derive(Default)]
 struct Calls {
-    /// Times in milliseconds, oldest first, by `<subject> <pattern>`.
-    windows: HashMap<String, VecDeque<u64>>,
+    /// By `<subject> <pattern>`.
+    windows: HashMap<String, Window>,
     /// How many there may be before somebody looks for those that can go.
     many: usize,
+}
+
+#[derive(Default)]
+struct Window {
+    /// In milliseconds, oldest first.
+    times: VecDeque<u64>,
+    /// The longest that anybody looks back: one subject may have tokens with different limits.
+    length: u64,
+}
+
+impl Window {
+    /// How many calls the last so many milliseconds had.
+    fn count(&mut self, length: u64, now: u64) -> usize {
+        self.length = self.length.max(length);
+        let begin = |length: u64| now.saturating_sub(length);
+        while self
+            .times
+            .front()
+            .is_some_and(|at| *at <= begin(self.length))
+        {
+            self.times.pop_front();
+        }
+        self.times.len() - self.times.partition_point(|at| *at <= begin(length))
+    }
 }
 
 /// The file, as existing deployments write it: Unix seconds.
@@ -68,25 +93,23 @@ impl Windows {
         let mut calls = self.lock();
         for (pattern, rate) in limits.clone() {
             let window = calls.windows.entry(key(subject, pattern)).or_default();
-            let length = rate.unit.seconds() * 1000;
-            while window.front().is_some_and(|at| at + length <= now) {
-                window.pop_front();
-            }
-            if window.len() >= rate.limit as usize {
+            let count = window.count(rate.unit.seconds() * 1000, now);
+            if count >= rate.limit as usize {
                 return Err(Exceeded {
                     pattern: pattern.clone(),
-                    count: window.len(),
+                    count,
                     rate: *rate,
                 });
             }
         }
         for (pattern, _) in limits {
             if let Some(window) = calls.windows.get_mut(&key(subject, pattern)) {
-                window.push_back(now);
+                window.times.push_back(now);
             }
         }
         if calls.windows.len() > calls.many.max(MANY) {
-            let live = |window: &VecDeque<u64>| window.back().is_some_and(|at| at + DAY > now);
+            let horizon = now.saturating_sub(DAY);
+            let live = |window: &Window| window.times.back().is_some_and(|at| *at > horizon);
             calls.windows.retain(|_, window| live(window));
             calls.many = 2 * calls.windows.len();
         }
@@ -154,11 +177,14 @@ impl Windows {
         // An unreadable file is replaced: it counts for nobody.
         let mut state = self.read().unwrap_or_default();
         for (key, window) in self.lock().windows.iter() {
-            let seconds = window.iter().map(|at| at.div_ceil(1000)).collect();
+            // A second is over before anybody reads it.
+            let kept = window.length > SECOND || window.length == 0;
+            let seconds = window.times.iter().filter(|_| kept);
+            let seconds = seconds.map(|at| at.div_ceil(1000)).collect();
             state.calls.insert(key.clone(), seconds);
         }
         state.calls.retain(|_, window| {
-            window.retain(|at| at * 1000 > horizon);
+            window.retain(|at| at.saturating_mul(1000) > horizon);
             !window.is_empty()
         });
         let text = serde_json::to_vec(&state)?;
@@ -169,9 +195,12 @@ impl Windows {
     fn take_over(&self, state: State) {
         let mut calls = self.lock();
         for (key, seconds) in state.calls {
-            let mut window: VecDeque<u64> =
-                seconds.iter().map(|at| at.saturating_mul(1000)).collect();
-            window.make_contiguous().sort_unstable();
+            let mut times: Vec<u64> = seconds.iter().map(|at| at.saturating_mul(1000)).collect();
+            times.sort_unstable();
+            let window = Window {
+                times: times.into(),
+                length: 0,
+            };
             calls.windows.insert(key, window);
         }
     }
@@ -213,6 +242,20 @@ mod tests {
         assert!(ask("a", 11_000));
         assert!(!ask("a", 11_399));
         assert!(ask("a", 11_400));
+    }
+
+    #[test]
+    fn a_token_with_a_shorter_limit_forgives_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let windows = Windows::new(dir.path());
+        let (day, second) = (
+            limits(&[("tool:*", "2/day")]),
+            limits(&[("tool:*", "100/second")]),
+        );
+        let ask = |limit: &Vec<(String, Rate)>, now| windows.admit("a", limit.iter(), now).is_ok();
+        assert!(ask(&day, 1_000_000) && ask(&day, 1_000_001) && !ask(&day, 1_000_002));
+        assert!(ask(&second, 1_100_000));
+        assert!(!ask(&day, 1_200_000));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::error::{Code, Failure};
@@ -54,6 +55,12 @@ pub async fn settle() {
     if METRICS.connections("edge").get() > 0 {
         tokio::time::sleep(SETTLE).await;
     }
+}
+
+/// Give up the tool calls that are still under way, so that each leaves its line in the audit.
+pub async fn abandon(calls: &watch::Sender<bool>) {
+    calls.send_replace(true);
+    let _ = tokio::time::timeout(GOODBYE, calls.closed()).await;
 }
 
 /// Until the last connection has closed, at the latest until the deadline. A second signal ends it at once.

@@ -102,6 +102,7 @@ impl Server {
         let services = Arc::new(Services {
             runtime: Runtime::new(&settings.ati_dir),
             audit: Audit::background(&settings.audit_file),
+            abandon: watch::Sender::new(false),
         });
         services.runtime.rates.load();
         let keeper = rates::Keeper::start(services.clone());
@@ -151,6 +152,7 @@ impl Server {
             drain::settle().await;
             workers.close_idle().await;
             drain::wait(&shared.load, settings.drain, &mut signals).await;
+            drain::abandon(&services.abandon).await;
             services.audit.flush();
             keeper.stop();
             telemetry::flush();

@@ -74,7 +74,7 @@ impl Snapshot {
         let mut manifests = config::read_manifests(&settings.ati_dir, &mut problems);
         let catalog = Catalog::build(
             &mut manifests,
-            &settings.egress,
+            Some(&settings.egress),
             &mut problems,
             &mut warnings,
         );

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Bottom up. Rooms of one line don't know each other, except for the lowest.
 const LAYERS: &[&[&str]] = &[
-    &["error", "telemetry", "files", "pattern", "process"],
+    &["error", "telemetry", "files", "json", "pattern", "process"],
     &["keyring"],
     &["auth", "egress"],
     &["credential"],

@@ -186,7 +186,7 @@ fn the_command_line_reads_it() {
     };
     let text = [
         line("git:old", 7200, None),
-        line("git:new", 60, Some("went\nwrong")),
+        line("git:new", 60, Some("went\n\r\x1b[2Kwrong")),
         "broken".into(),
         line("web", 1, None),
     ]
@@ -216,7 +216,7 @@ fn the_command_line_reads_it() {
         &["--output", "text", "audit", "search", "--tool", "git:new"],
     ));
     assert!(
-        lines.contains(" [ERR] git:new (5ms) agent=a went wrong"),
+        lines.contains(" [ERR] git:new (5ms) agent=a went   [2Kwrong"),
         "{lines}"
     );
     let bad = command(dir.path())
@@ -224,4 +224,57 @@ fn the_command_line_reads_it() {
         .output()
         .unwrap();
     assert_eq!(bad.status.code(), Some(2));
+}
+
+#[test]
+fn a_call_that_the_end_cuts_off_leaves_its_line() {
+    let silent = Upstream::raw(|stream| {
+        let _ = std::io::Read::read(&mut &stream, &mut [0; 1 << 16]);
+        let _ = std::io::Read::read(&mut &stream, &mut [0; 1]);
+    });
+    let mut proxy = Setup::new()
+        .conf("[server]\ndrain_seconds = 1\n")
+        .tools("p", &silent.url(), "", TOOLS)
+        .start();
+    let mut client = proxy.client();
+    client.write(
+        b"POST /call HTTP/1.1\r\nhost: x\r\ncontent-length: 20\r\n\r\n{\"tool_name\":\"look\"}",
+    );
+    eventually("the call", || {
+        (silent.open_connections() == 1).then_some(())
+    });
+    proxy.signal("TERM");
+    assert!(proxy.wait().success());
+    let lines = proxy.audit();
+    assert_eq!(lines.len(), 1);
+    assert!(
+        lines[0]["error"].as_str().unwrap().starts_with("abandoned"),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn what_is_redacted_does_not_come_back_as_an_error() {
+    let proxy = Setup::new()
+        .tools(
+            "p",
+            "http://127.0.0.1:1",
+            "",
+            "[[tools]]\nname = 'p'\nendpoint = '/x/{token}'\n[tools.input_schema.properties]\ntoken = { x-ati-param-location = 'path' }",
+        )
+        .start();
+    let refused = proxy.call(None, "p", json!({"token": "planted/../x"}));
+    assert!(
+        refused
+            .text()
+            .contains("value 'planted/../x' contains forbidden characters"),
+        "{}",
+        refused.text()
+    );
+    let line = &proxy.wait_for_audit(1)[0];
+    assert_eq!(line["args"]["token"], "[REDACTED]");
+    assert_eq!(
+        line["error"],
+        "Upstream API error: Invalid path parameter 'token'"
+    );
 }

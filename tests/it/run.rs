@@ -500,3 +500,32 @@ fn a_proxy_that_wants_a_token_says_so_through_the_command() {
         (3, "auth.expired", "Proxy error (401): ")
     );
 }
+
+#[test]
+fn answers_nested_deeper_than_anybody_lays_out_are_printed_as_they_came() {
+    let deep = "[".repeat(300) + &"]".repeat(300);
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{deep}",
+        deep.len()
+    );
+    let api = Upstream::fixed(answer);
+    let proxy = Setup::new()
+        .credentials(&json!({"api": "planted-key-1234"}))
+        .manifest("shop", &manifest(&api.url()))
+        .start();
+    let url = format!("http://{}", proxy.edge);
+    let local = folder(&api.url());
+    for env in [&[][..], &[("ATI_PROXY_URL", url.as_str())]] {
+        let output = here(local.path(), env, &["run", "shop:buy"]);
+        assert_eq!(stdout(&output).trim(), deep);
+    }
+}
+
+#[test]
+fn an_address_that_only_the_appliance_has_is_no_matter_here() {
+    let api = Upstream::echo();
+    let dir = folder(&api.url());
+    let text = manifest(&api.url()).replace("auth_type", "egress = 'eu'\nauth_type");
+    write(&dir.path().join("manifests/shop.toml"), text);
+    result(&here(dir.path(), &[], &["run", "shop:find", "--q", "x"]));
+}

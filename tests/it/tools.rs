@@ -541,29 +541,32 @@ fn two_hundred_callers_cause_one_token_request() {
         }
     });
     assert_eq!(exchange.asked.load(Ordering::SeqCst), 2);
-    // What no token helps against stays what it is.
+    // What no token helps against stays what it is, and doesn't make everybody's token anew each time.
     exchange.accepted.store(99, Ordering::SeqCst);
     let refused = proxy.call(None, "guarded", json!({}));
     assert_eq!(
         refused.json()["error"],
         "Upstream API error: API error (401): who are you?"
     );
-    assert_eq!(exchange.asked.load(Ordering::SeqCst), 3);
+    assert_eq!(exchange.asked.load(Ordering::SeqCst), 2);
 }
 
 #[test]
 fn a_token_request_that_fails_says_why_and_tells_nothing() {
     let exchange = exchange("oauth2_basic_auth = true", |_| {
+        use base64::Engine as _;
+        let basic =
+            base64::engine::general_purpose::STANDARD.encode("client:planted-client-secret");
         (
             400,
-            json!({"error": "invalid_client", "got": "planted-client-secret"}),
+            json!({"error": "invalid_client", "got": "planted-client-secret", "header": basic}),
         )
     });
     let refused = exchange.proxy.call(None, "guarded", json!({}));
     let text = refused.text();
     assert_eq!(refused.status, 502);
     assert!(
-        text.contains("Upstream API error: OAuth2 token exchange failed: HTTP 400: "),
+        text.contains("Upstream API error: OAuth2 token exchange failed: HTTP 400: invalid_client"),
         "{text}"
     );
     crate::support::ati::tells_nothing("the refusal", &text);
@@ -1023,4 +1026,162 @@ fn a_large_body_is_asked_for_before_it_is_sent() {
     client.write(body.as_bytes());
     assert_eq!(client.read(false).status, 200);
     assert!(api.last().body.len() > 3 << 20);
+}
+
+#[test]
+fn small_requests_do_not_become_large_work() {
+    let api = json_upstream(json!({}));
+    let properties: String = (0..20)
+        .map(|n| format!("p{n} = {{ type = 'string' }}\n"))
+        .collect();
+    let proxy = Setup::new()
+        .tools(
+            "p",
+            &api.url(),
+            "",
+            &format!("[[tools]]\nname = 'p'\nmethod = 'POST'\n[tools.input_schema]\ntype = 'object'\n[tools.input_schema.properties]\n{properties}"),
+        )
+        .start();
+    let many: serde_json::Map<String, Value> =
+        (0..100_000).map(|n| (format!("k{n}"), json!(n))).collect();
+    assert_eq!(proxy.call(None, "p", Value::Object(many)).status, 200);
+    // Three bytes for each value, and a hundred in memory.
+    let bomb = format!(
+        "{{\"tool_name\":\"p\",\"args\":{{\"a\":[{}[]]}}}}",
+        "[],".repeat(1_000_000)
+    );
+    let refused = proxy.client().send("POST", "/call", &[], bomb.as_bytes());
+    assert_eq!(refused.status, 422);
+    assert_eq!(
+        refused.json()["error"],
+        "Invalid request: args: it has more than 200000 values"
+    );
+    let long = "xy+".repeat(10_000);
+    assert_eq!(
+        proxy.client().get(&format!("/tools?search={long}")).status,
+        200
+    );
+    let list = proxy.client().send("POST", "/call", &[], br#"["p", {}]"#);
+    assert_eq!(
+        (list.status, list.json()["error"].as_str()),
+        (422, Some("Invalid request: expected a JSON object"))
+    );
+}
+
+#[test]
+fn a_key_in_the_url_is_taken_out_for_every_tenant() {
+    let api = Upstream::echo();
+    let (signer, public) = key_pair();
+    let proxy = Setup::new()
+        .jwt(&public)
+        .credentials(&json!({"k": "planted-shared-0001", "k@acme": "planted-acme-0002"}))
+        .tools(
+            "p",
+            &format!("{}/v/${{k}}", api.url()),
+            "auth_type = 'url'",
+            "[[tools]]\nname = 'p'\nendpoint = '/t'",
+        )
+        .start();
+    for customer in [Some("acme"), None, Some("acme"), Some("other")] {
+        let ati = ati::auth::token::Namespace {
+            v: 1,
+            rate: Default::default(),
+            customer_id: customer.map(str::to_owned),
+        };
+        let token = bearer(
+            &signer,
+            &ati::auth::token::Claims {
+                ati: Some(ati),
+                ..claims()
+            },
+        );
+        let answer = proxy.call(Some(&token), "p", json!({}));
+        assert_eq!(
+            answer.json()["result"]["target"],
+            "/v/[REDACTED]/t",
+            "{customer:?}"
+        );
+    }
+}
+
+#[test]
+fn generators_complain_without_their_secrets_and_are_what_is_cached() {
+    let api = json_upstream(json!({}));
+    let provider = |script: &str, more: &str| {
+        format!(
+            "auth_type = 'bearer'\nauth_key_name = 'x'\n[provider.auth_generator]\ntype = 'script'\ninterpreter = 'sh'\nscript = '''{script}'''\n{more}"
+        )
+    };
+    let one = |name: &str| format!("[[tools]]\nname = '{name}'\nendpoint = '/{name}'");
+    let manifest = |token: &str| {
+        let generator = provider(
+            &format!("echo {token}"),
+            "cache_ttl_secs = 9223372036854775807",
+        );
+        format!(
+            "[provider]\nname = 'kept'\nbase_url = '{}'\n{generator}\n{}",
+            api.url(),
+            one("kept")
+        )
+    };
+    let proxy = with_key(Setup::new())
+        .tools(
+            "fails",
+            &api.url(),
+            &provider(
+                "echo bad key: ${H#Bearer } >&2; exit 3",
+                "env = { H = 'Bearer ${api}' }",
+            ),
+            &one("fails"),
+        )
+        .manifest("kept", &manifest("planted-first"))
+        .start();
+    let failed = proxy.call(None, "fails", json!({})).json();
+    assert_eq!(
+        failed["error"],
+        "Upstream API error: auth_generator: Generator exited with code 3: bad key: [REDACTED]"
+    );
+    assert_eq!(proxy.call(None, "kept", json!({})).status, 200);
+    assert_eq!(
+        api.last().header("authorization"),
+        Some("Bearer planted-first")
+    );
+    // Another script is another credential.
+    write(
+        &proxy.path("manifests/kept.toml"),
+        manifest("planted-second"),
+    );
+    assert_eq!(proxy.reload()["message"], "reload done");
+    proxy.call(None, "kept", json!({}));
+    assert_eq!(
+        api.last().header("authorization"),
+        Some("Bearer planted-second")
+    );
+}
+
+#[test]
+fn a_token_that_holds_forever_is_a_token() {
+    let exchange = exchange("", |nth| {
+        (
+            200,
+            json!({"access_token": format!("planted-token-{nth}"), "expires_in": 1e19}),
+        )
+    });
+    for _ in 0..2 {
+        assert_eq!(exchange.proxy.call(None, "guarded", json!({})).status, 200);
+    }
+    assert_eq!(exchange.asked.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_trickling_body_does_not_hold_its_place() {
+    let proxy = Setup::new().conf("[tools]\ntimeout_seconds = 1\n").start();
+    let mut client = proxy.client();
+    client.write(b"POST /call HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{");
+    let answer = client.read(false);
+    assert_eq!(answer.status, 400);
+    assert_eq!(
+        answer.json()["error"],
+        "Failed to read request body: not complete after 1 s"
+    );
 }

@@ -15,6 +15,7 @@ use crate::catalog::provider::Inject;
 use crate::catalog::{Provider, provider};
 use crate::credential::Attachment;
 use crate::error::ToolError;
+use crate::keyring::Secret;
 use crate::process::{self, Fault, Spec};
 
 const LONGEST_OUTPUT: usize = 1 << 20;
@@ -26,9 +27,18 @@ pub struct GeneratorRecipe {
     /// With everything filled in.
     pub args: Vec<Zeroizing<String>>,
     pub env: Vec<(String, Zeroizing<String>)>,
+    /// What of that must not come back in a complaint.
+    pub secrets: Vec<Secret>,
 }
 
 impl GeneratorRecipe {
+    /// Whether what it makes is for one call.
+    pub(super) fn keeps_nothing(&self) -> bool {
+        let http = self.provider.http();
+        let generator = http.and_then(|http| http.generator.as_ref());
+        generator.is_none_or(|generator| generator.cache_ttl == 0)
+    }
+
     pub(super) async fn mint(&self) -> Result<Minted, ToolError> {
         let generator = self
             .provider
@@ -86,7 +96,9 @@ impl GeneratorRecipe {
     fn complaint(&self, code: Option<i32>, stderr: &[u8]) -> ToolError {
         let mut text = stderr.to_vec();
         let given = self.env.iter().map(|(_, value)| value.as_bytes());
-        let given = given.chain(self.args.iter().map(|arg| arg.as_bytes()));
+        let given = given
+            .chain(self.args.iter().map(|arg| arg.as_bytes()))
+            .chain(self.secrets.iter().map(Secret::expose));
         Attachment::default().with_needles(given).scrub(&mut text);
         let text = String::from_utf8_lossy(&text);
         let text = text.trim();

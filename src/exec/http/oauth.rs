@@ -46,24 +46,24 @@ impl OAuthRecipe {
         means: Means<'_>,
     ) -> Result<Minted, ToolError> {
         check(means.clients, &self.token_url)?;
+        let origin = self.token_url.origin();
         let client = client(means.clients, source)?;
-        let response = client
-            .execute(self.request())
-            .await
-            .map_err(|e| match failed(&e) {
-                ToolError::Request(fault) => refused(fault.words()),
-                other => other,
-            })?;
+        let response =
+            client
+                .execute(self.request())
+                .await
+                .map_err(|e| match failed(&e, &origin) {
+                    ToolError::Request(fault) => refused(fault.words()),
+                    other => other,
+                })?;
         let status = response.status();
-        let mut body = read(response, LONGEST_ANSWER)
+        let mut body = read(response, &origin, LONGEST_ANSWER)
             .await
             .map_err(|e| refused(&e.to_string()))?;
         if !status.is_success() {
             let own = [self.id.expose(), self.secret.expose()].into_iter();
             Attachment::default().with_needles(own).scrub(&mut body);
-            let text = String::from_utf8_lossy(&body);
-            let text = &text[..text.floor_char_boundary(LONGEST_ERROR)];
-            return Err(refused(&format!("HTTP {}: {text}", status.as_u16())));
+            return Err(refused(&complaint(status.as_u16(), &body)));
         }
         let body = Zeroizing::new(body);
         let answer: Value =
@@ -107,6 +107,18 @@ impl OAuthRecipe {
         *request.body_mut() = Some(form.finish().into());
         request
     }
+}
+
+/// What the standard has a refusal say, and nothing else: the rest may repeat the request.
+fn complaint(status: u16, body: &[u8]) -> String {
+    let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+    let mut text = format!("HTTP {status}");
+    for key in ["error", "error_description"] {
+        if let Some(said) = answer[key].as_str() {
+            text += &format!(": {}", &said[..said.floor_char_boundary(LONGEST_ERROR)]);
+        }
+    }
+    text
 }
 
 fn text(secret: &Secret) -> Zeroizing<String> {

@@ -53,13 +53,17 @@ pub async fn send(
     for _ in 0..=REDIRECTS {
         check(means.clients, &hop.url)?;
         let request = hop.request(wire, attachment);
-        let response = client.execute(request).await.map_err(|e| failed(&e))?;
+        let origin = hop.url.origin();
+        let response = client
+            .execute(request)
+            .await
+            .map_err(|e| failed(&e, &origin))?;
         match location(&response) {
             Some(target) => hop.follow(response.status(), &target, &home)?,
             None => {
                 return Ok(Answer {
                     status: response.status(),
-                    body: read(response, means.limits.max_response_bytes).await?,
+                    body: read(response, &origin, means.limits.max_response_bytes).await?,
                 });
             }
         }
@@ -81,10 +85,10 @@ pub fn check(clients: &Clients, url: &Url) -> Result<(), ToolError> {
         .map_err(|_| ToolError::Blocked(url.origin().ascii_serialization()))
 }
 
-pub fn failed(error: &reqwest::Error) -> ToolError {
+pub fn failed(error: &reqwest::Error, origin: &Origin) -> ToolError {
     match fault(error) {
         Ok(fault) => ToolError::Request(fault),
-        Err(Blocked(host)) => ToolError::Blocked(host),
+        Err(Blocked(_)) => ToolError::Blocked(origin.ascii_serialization()),
     }
 }
 
@@ -173,14 +177,18 @@ fn location(response: &reqwest::Response) -> Option<String> {
     redirects.then_some(target)
 }
 
-pub async fn read(mut response: reqwest::Response, most: usize) -> Result<Vec<u8>, ToolError> {
+pub async fn read(
+    mut response: reqwest::Response,
+    origin: &Origin,
+    most: usize,
+) -> Result<Vec<u8>, ToolError> {
     let too_large = || ToolError::TooLarge(most as u64);
     let announced = response.content_length().unwrap_or(0);
     if announced > most as u64 {
         return Err(too_large());
     }
     let mut body = Vec::with_capacity(announced as usize);
-    while let Some(chunk) = response.chunk().await.map_err(|e| failed(&e))? {
+    while let Some(chunk) = response.chunk().await.map_err(|e| failed(&e, origin))? {
         if body.len() + chunk.len() > most {
             return Err(too_large());
         }

@@ -5,8 +5,12 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
 use crate::error::ToolError;
+use crate::json;
 
 const MODEL: &str = "grok-4";
+const MOST_CITATIONS: usize = 500;
+/// A larger answer passes as it is.
+const MOST_VALUES: usize = 500_000;
 
 /// What such an endpoint wants, out of what an agent gives. Whoever sends `messages` or `input` knows the API, and is left alone.
 pub fn question(endpoint: &str, args: &Map<String, Value>) -> Map<String, Value> {
@@ -34,7 +38,7 @@ pub fn question(endpoint: &str, args: &Map<String, Value>) -> Map<String, Value>
 
 /// The last thing that the agent said, and where it found it. An answer of another shape passes as it is.
 pub fn answer(result: &RawValue) -> Result<Box<RawValue>, ToolError> {
-    let whole: Value = serde_json::from_str(result.get()).unwrap_or_default();
+    let whole: Value = json::parse(result.get(), MOST_VALUES).unwrap_or_default();
     let (text, mut citations) = match &whole["output"] {
         Value::Array(output) => from_responses(output),
         _ => (
@@ -48,7 +52,7 @@ pub fn answer(result: &RawValue) -> Result<Box<RawValue>, ToolError> {
         return Ok(result.to_owned());
     };
     let listed = whole["citations"].as_array().into_iter().flatten();
-    for citation in listed {
+    for citation in listed.take(MOST_CITATIONS) {
         if !citations.contains(citation) {
             citations.push(citation.clone());
         }
@@ -74,6 +78,7 @@ fn from_responses(output: &[Value]) -> (Option<String>, Vec<Value>) {
         .iter()
         .filter_map(|part| part["annotations"].as_array())
         .flatten()
+        .take(MOST_CITATIONS)
     {
         let url = &note["url"];
         if url.is_string() && !citations.contains(url) {
