@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::auth::{Identity, scope};
-use crate::catalog::{Catalog, Handler, Tool};
+use crate::catalog::{Catalog, Tool};
 use crate::config::ToolSettings;
 use crate::credential::Lookup;
 use crate::egress::Clients;
@@ -163,8 +163,8 @@ async fn execute(
     context: Context<'_>,
 ) -> Result<Box<RawValue>, CallError> {
     let lookup = Lookup::tool(context.keyring, identity.customer_id.as_deref());
-    match &tool.provider.handler {
-        Handler::Http(http) | Handler::Xai(http) => {
+    match tool.provider.http() {
+        Some(http) => {
             let means = Means {
                 clients: context.clients,
                 runtime: context.runtime,
@@ -175,6 +175,6 @@ async fn execute(
             let answer = exec::http::run(tool, args, &base_url, &presents, means);
             Ok(answer.await?)
         }
-        Handler::Passthrough | Handler::Absent(_) => Err(CallError::Internal("it has no tools")),
+        None => Err(CallError::Internal("this handler has no tools")),
     }
 }

@@ -1,8 +1,10 @@
 //! What tools there are: manifests compiled to [`Tool`]s, found by name in one step.
 
+pub mod openapi;
 pub mod provider;
 pub mod schema;
 pub mod search;
+mod specs;
 pub mod tool;
 
 use std::collections::HashMap;
@@ -11,12 +13,14 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 pub use provider::{Handler, Provider};
+pub use specs::Specs;
 pub use tool::Tool;
 
 use crate::auth::Scopes;
 use crate::config::ManifestFile;
 use crate::egress;
 use crate::error::Problem;
+use provider::OpenApi;
 
 /// The providers and tools of one snapshot.
 #[derive(Default)]
@@ -25,12 +29,15 @@ pub struct Catalog {
     tools: Vec<Arc<Tool>>,
     by_name: HashMap<String, usize, RandomState>,
     public: usize,
+    /// Providers whose document can't be read, and have no tools for that.
+    unreadable: Vec<String>,
 }
 
 impl Catalog {
     /// Every manifest, in the order of their names; the later one wins where two have a tool of the same name.
     pub fn build(
         manifests: &mut [ManifestFile],
+        specs: &Specs<'_>,
         egress: Option<&egress::Settings>,
         problems: &mut Vec<Problem>,
         warnings: &mut Vec<Problem>,
@@ -43,7 +50,10 @@ impl Catalog {
             let index = catalog.providers.len();
             let provider = Arc::new(Provider::read(index, manifest, egress, problems, warnings));
             let tables = std::mem::take(&mut manifest.tools);
-            if provider.http().is_some() {
+            if let Handler::OpenApi(openapi) = &provider.handler {
+                let inline = manifest.spec.take();
+                catalog.add_operations(&provider, openapi, specs, inline, warnings);
+            } else if provider.http().is_some() {
                 for (index, table) in tables.into_iter().enumerate() {
                     let tool =
                         Tool::read(&manifest.path, index, table, &provider, problems, warnings);
@@ -56,6 +66,45 @@ impl Catalog {
         }
         catalog.public = catalog.public().count();
         catalog
+    }
+
+    /// A document that can't be read costs its tools, not the start.
+    fn add_operations(
+        &mut self,
+        provider: &Arc<Provider>,
+        openapi: &OpenApi,
+        specs: &Specs<'_>,
+        inline: Option<String>,
+        warnings: &mut Vec<Problem>,
+    ) {
+        if !specs.wants(&provider.name) {
+            return;
+        }
+        let survey = match specs.survey(provider, openapi, inline) {
+            Ok(survey) => survey,
+            Err(why) => {
+                self.unreadable.push(provider.name.clone());
+                let message = format!("{why}; its tools are absent");
+                let key = "provider.openapi_spec";
+                warnings.push(Problem::new(message).file(&provider.file).key(key));
+                return;
+            }
+        };
+        for operation in survey.operations {
+            let over = operation
+                .original_id
+                .as_ref()
+                .and_then(|id| openapi.overrides.get(id))
+                .or_else(|| openapi.overrides.get(&operation.id));
+            self.add(Tool::of_operation(operation, provider, over), warnings);
+        }
+    }
+
+    /// Providers that had tools and would lose them, because their document can't be read any more.
+    pub fn lost_since(&self, old: &Catalog) -> Vec<&str> {
+        let had = |name: &str| old.tools.iter().any(|tool| tool.provider.name == name);
+        let unreadable = self.unreadable.iter().map(String::as_str);
+        unreadable.filter(|name| had(name)).collect()
     }
 
     fn add(&mut self, tool: Tool, warnings: &mut Vec<Problem>) {
@@ -130,7 +179,13 @@ impl Catalog {
         let (mut problems, mut warnings) = (Vec::new(), Vec::new());
         let mut manifests = [ManifestFile::from_text("m.toml", text)];
         let egress = egress::Settings::default();
-        let catalog = Catalog::build(&mut manifests, Some(&egress), &mut problems, &mut warnings);
+        let catalog = Catalog::build(
+            &mut manifests,
+            &Specs::none(),
+            Some(&egress),
+            &mut problems,
+            &mut warnings,
+        );
         assert!(problems.is_empty(), "{problems:?}");
         catalog
     }
@@ -156,7 +211,13 @@ mod tests {
             .map(|(n, text)| ManifestFile::from_text(&format!("{n}.toml"), text))
             .collect();
         let egress = egress::Settings::default();
-        let catalog = Catalog::build(&mut manifests, Some(&egress), &mut problems, &mut warnings);
+        let catalog = Catalog::build(
+            &mut manifests,
+            &Specs::none(),
+            Some(&egress),
+            &mut problems,
+            &mut warnings,
+        );
         let text = |list: Vec<Problem>| list.iter().map(ToString::to_string).collect();
         (catalog, text(problems), text(warnings))
     }
@@ -231,6 +292,31 @@ mod tests {
                 .iter()
                 .any(|w| w.contains("handler 'mcp' is not part of this build"))
         );
+    }
+
+    /// The reference page, the schema for editors and the reader know the same fields.
+    #[test]
+    fn every_documented_field_is_read() {
+        use crate::config::fields;
+        for handler in ["http", "openapi", "xai"] {
+            let mut provider = fields::sample_table("provider");
+            for (key, value) in [("handler", handler), ("auth_type", "none")] {
+                provider.insert(key.into(), value.into());
+            }
+            provider.remove("egress");
+            let mut tool = fields::sample_table("tools");
+            tool.insert("examples".into(), toml::Value::Array(Vec::new()));
+            let mut manifest = toml::Table::new();
+            manifest.insert("provider".into(), provider.into());
+            manifest.insert("tools".into(), vec![toml::Value::from(tool)].into());
+            let text = toml::to_string(&manifest).unwrap();
+            let (_, problems, warnings) = build(&[&text]);
+            assert!(problems.is_empty(), "{problems:?}");
+            assert!(
+                !warnings.iter().any(|w| w.contains("unknown key")),
+                "{warnings:?}"
+            );
+        }
     }
 
     #[test]

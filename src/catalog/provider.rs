@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use http::HeaderName;
 use serde::Deserialize;
 
+use super::openapi::Selection;
+use crate::config::fields;
 use crate::config::provider::{self, Auth};
 use crate::config::{ManifestFile, Section};
 use crate::credential::{Credential, Template};
@@ -34,6 +36,8 @@ pub enum Handler {
     Http(Http),
     /// An HTTP tool that answers with an agent's final text.
     Xai(Http),
+    /// HTTP tools that a document describes.
+    OpenApi(Box<OpenApi>),
     /// Routes, not tools.
     Passthrough,
     /// Known by name; its tools are absent.
@@ -50,6 +54,29 @@ pub struct Http {
     pub extra_headers: Vec<(HeaderName, Template)>,
     /// Where connections come from.
     pub source: Option<IpAddr>,
+}
+
+#[derive(Debug)]
+pub struct OpenApi {
+    pub http: Http,
+    /// A file's name below `specs/`.
+    pub spec: String,
+    pub selection: Selection,
+    /// By operation id.
+    pub overrides: BTreeMap<String, Override>,
+}
+
+/// `[provider.openapi_overrides.<operationId>]`.
+#[derive(Debug, Default, Deserialize)]
+pub struct Override {
+    pub hint: Option<String>,
+    pub description: Option<String>,
+    #[serde(default)]
+    pub tags: Vec<String>,
+    pub scope: Option<String>,
+    pub response_extract: Option<String>,
+    /// Known, and without effect: only `--output` decides how a result looks.
+    pub response_format: Option<String>,
 }
 
 /// `[provider.auth_generator]`: a program that mints credentials.
@@ -83,31 +110,6 @@ pub enum Inject {
     Env(String),
     Primary,
 }
-
-/// Keys that other handlers read. On this one they mean nothing, and harm nothing.
-const ELSEWHERE: &[&str] = &[
-    "openapi_spec",
-    "openapi_include_tags",
-    "openapi_exclude_tags",
-    "openapi_include_operations",
-    "openapi_exclude_operations",
-    "openapi_max_operations",
-    "openapi_overrides",
-    "mcp_transport",
-    "mcp_command",
-    "mcp_args",
-    "mcp_url",
-    "mcp_env",
-    "mcp_url_env",
-    "cli_command",
-    "cli_default_args",
-    "cli_env",
-    "cli_timeout_secs",
-    "cli_output_args",
-    "cli_output_positional",
-    "upload_destinations",
-    "upload_default_destination",
-];
 
 impl Provider {
     /// Every problem of the table is reported; what could be read is returned all the same, so that its tools are looked at too.
@@ -147,7 +149,33 @@ impl Provider {
                     "xai" => Handler::Xai(http),
                     _ => Handler::Http(http),
                 };
-                for key in ELSEWHERE {
+                // What other handlers read means nothing here, and harms nothing.
+                for key in fields::names("provider") {
+                    s.ignore(key);
+                }
+                s.finish_leniently(warnings);
+                provider.warn(warnings);
+            }
+            "openapi" => {
+                let http = Http::read(&mut s, egress, warnings);
+                provider.handler = Handler::OpenApi(Box::new(OpenApi {
+                    http,
+                    spec: s.take("openapi_spec").unwrap_or_default(),
+                    selection: Selection {
+                        include_operations: s
+                            .take("openapi_include_operations")
+                            .unwrap_or_default(),
+                        exclude_operations: s
+                            .take("openapi_exclude_operations")
+                            .unwrap_or_default(),
+                        include_tags: s.take("openapi_include_tags").unwrap_or_default(),
+                        exclude_tags: s.take("openapi_exclude_tags").unwrap_or_default(),
+                        most: s.take("openapi_max_operations"),
+                    },
+                    overrides: s.take("openapi_overrides").unwrap_or_default(),
+                }));
+                // What other handlers read means nothing here, and harms nothing.
+                for key in fields::names("provider") {
                     s.ignore(key);
                 }
                 s.finish_leniently(warnings);
@@ -175,6 +203,7 @@ impl Provider {
     pub fn http(&self) -> Option<&Http> {
         match &self.handler {
             Handler::Http(http) | Handler::Xai(http) => Some(http),
+            Handler::OpenApi(openapi) => Some(&openapi.http),
             Handler::Passthrough | Handler::Absent(_) => None,
         }
     }
@@ -184,6 +213,7 @@ impl Provider {
         match &self.handler {
             Handler::Http(_) => "http",
             Handler::Xai(_) => "xai",
+            Handler::OpenApi(_) => "openapi",
             Handler::Passthrough => "passthrough",
             Handler::Absent(name) => name,
         }

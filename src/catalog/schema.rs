@@ -14,8 +14,9 @@ pub struct Schema {
     pub properties: Vec<Property>,
     by_name: HashMap<String, usize>,
     by_folded: HashMap<String, usize>,
-    /// `x-ati-body-encoding = "form"`.
-    pub form: bool,
+    pub body: Body,
+    /// Whether arguments go where their properties say, or all to one place, as they did before properties said anything.
+    pub located: bool,
     /// Compiled when it is first needed, and once. None where that can't be done.
     validator: OnceLock<Option<Validator>>,
 }
@@ -26,8 +27,14 @@ pub struct Property {
     types: Vec<String>,
     default: Option<Value>,
     pub location: Option<Location>,
-    pub collection: Collection,
+    pub style: Style,
     pub required: bool,
+    /// What it is called on the wire, where that is something else: `x-ati-name`.
+    wire_name: Option<String>,
+    /// `x-ati-file`: bytes, in a form of parts.
+    pub file: bool,
+    /// `x-ati-part-type`: what kind of part it is.
+    pub part_type: Option<String>,
 }
 
 /// `x-ati-param-location`.
@@ -36,17 +43,52 @@ pub enum Location {
     Path,
     Query,
     Header,
+    Cookie,
     Body,
 }
 
-/// `x-ati-collection-format`: how a list is written in a query.
+/// How a value is written: `x-ati-style` and `x-ati-explode`, or `x-ati-collection-format`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Collection {
+pub struct Style {
+    pub form: Form,
+    /// Each item or key on its own.
+    pub explode: bool,
+    /// `x-ati-allow-reserved`: what means something in a URL stays as it is.
+    pub reserved: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Form {
+    /// Lists repeat the name in a query and are joined by commas elsewhere, objects are JSON.
     #[default]
-    Multi,
-    Csv,
-    Ssv,
-    Pipes,
+    Plain,
+    Simple,
+    Label,
+    Matrix,
+    Form,
+    Space,
+    Tab,
+    Pipe,
+    Deep,
+    Json,
+}
+
+/// What arguments of the body become: `x-ati-body-encoding`, `x-ati-body-type`, `x-ati-body-argument`.
+#[derive(Debug, Default)]
+pub struct Body {
+    pub encoding: Encoding,
+    pub media_type: Option<String>,
+    /// The one argument that is the whole body.
+    pub argument: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Encoding {
+    #[default]
+    Json,
+    Form,
+    Multipart,
+    Raw,
 }
 
 /// Why arguments won't do. Never quotes a value.
@@ -76,21 +118,29 @@ impl Schema {
             by_name.insert(property.name.clone(), place);
             by_folded.entry(fold(&property.name)).or_insert(place);
         }
+        let text = |key: &str| value[key].as_str().map(str::to_owned);
+        let marked = value.get("x-ati-param-location").is_some();
         Schema {
             by_name,
             by_folded,
-            form: value["x-ati-body-encoding"] == "form",
+            body: Body {
+                encoding: match value["x-ati-body-encoding"].as_str() {
+                    Some("form") => Encoding::Form,
+                    Some("multipart") => Encoding::Multipart,
+                    Some("raw") => Encoding::Raw,
+                    _ => Encoding::Json,
+                },
+                media_type: text("x-ati-body-type"),
+                argument: text("x-ati-body-argument"),
+            },
+            located: marked
+                || properties
+                    .iter()
+                    .any(|property| property.location.is_some()),
             properties,
             value,
             validator: OnceLock::new(),
         }
-    }
-
-    /// Whether arguments go where their properties say, or all to one place, as they did before properties said anything.
-    pub fn has_locations(&self) -> bool {
-        self.properties
-            .iter()
-            .any(|property| property.location.is_some())
     }
 
     pub fn property(&self, name: &str) -> Option<&Property> {
@@ -178,17 +228,11 @@ impl Property {
         };
         let location = match schema["x-ati-param-location"].as_str() {
             Some("path") => Some(Location::Path),
-            // There are no cookies between us and an upstream.
-            Some("query" | "cookie") => Some(Location::Query),
+            Some("query") => Some(Location::Query),
+            Some("cookie") => Some(Location::Cookie),
             Some("header") => Some(Location::Header),
             Some("body") => Some(Location::Body),
             _ => None,
-        };
-        let collection = match schema["x-ati-collection-format"].as_str() {
-            Some("csv") => Collection::Csv,
-            Some("ssv") => Collection::Ssv,
-            Some("pipes") => Collection::Pipes,
-            _ => Collection::Multi,
         };
         let says_something = |default: &&Value| match default {
             Value::Null => false,
@@ -201,9 +245,17 @@ impl Property {
             types,
             default: schema.get("default").filter(says_something).cloned(),
             location,
-            collection,
+            style: Style::new(schema),
             required,
+            wire_name: schema["x-ati-name"].as_str().map(str::to_owned),
+            file: schema["x-ati-file"] == true,
+            part_type: schema["x-ati-part-type"].as_str().map(str::to_owned),
         }
+    }
+
+    /// What it is called on the wire.
+    pub fn wire_name(&self) -> &str {
+        self.wire_name.as_deref().unwrap_or(&self.name)
     }
 
     /// A number or a truth value in quotes, or the other way round, where the schema wants it so.
@@ -234,10 +286,57 @@ impl Property {
     }
 }
 
+impl Style {
+    fn new(schema: &Value) -> Self {
+        let (form, explode) = match (
+            schema["x-ati-style"].as_str(),
+            schema["x-ati-collection-format"].as_str(),
+        ) {
+            (Some("simple"), _) => (Form::Simple, false),
+            (Some("label"), _) => (Form::Label, false),
+            (Some("matrix"), _) => (Form::Matrix, false),
+            (Some("form"), _) => (Form::Form, true),
+            (Some("spaceDelimited"), _) => (Form::Space, false),
+            (Some("tabDelimited"), _) => (Form::Tab, false),
+            (Some("pipeDelimited"), _) => (Form::Pipe, false),
+            (Some("deepObject"), _) => (Form::Deep, true),
+            (Some("json"), _) => (Form::Json, false),
+            (_, Some("csv")) => (Form::Form, false),
+            (_, Some("ssv")) => (Form::Space, false),
+            (_, Some("tsv")) => (Form::Tab, false),
+            (_, Some("pipes")) => (Form::Pipe, false),
+            _ => (Form::Plain, true),
+        };
+        Style {
+            form,
+            explode: schema["x-ati-explode"].as_bool().unwrap_or(explode),
+            reserved: schema["x-ati-allow-reserved"] == true,
+        }
+    }
+}
+
+/// Patterns in the wild are written for other engines. One that ours can't read must not cost the rest of the checks.
 fn build(schema: &Value) -> Result<Validator, String> {
-    jsonschema::options()
-        .build(schema)
-        .map_err(|error| error.masked().to_string())
+    let build = |schema: &Value| jsonschema::options().build(schema);
+    build(schema).or_else(|error| {
+        let mut plain = schema.clone();
+        strip_patterns(&mut plain);
+        build(&plain).map_err(|_| error.masked().to_string())
+    })
+}
+
+fn strip_patterns(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            // A property may be called so; its schema is no text.
+            if map.get("pattern").is_some_and(Value::is_string) {
+                map.shift_remove("pattern");
+            }
+            map.values_mut().for_each(strip_patterns);
+        }
+        Value::Array(list) => list.iter_mut().for_each(strip_patterns),
+        _ => {}
+    }
 }
 
 fn unfit(error: &jsonschema::ValidationError<'_>) -> Unfit {

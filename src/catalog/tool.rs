@@ -8,7 +8,8 @@ use serde_json::Value;
 use serde_json_path::JsonPath;
 use toml::Table;
 
-use super::provider::Provider;
+use super::openapi::Operation;
+use super::provider::{Override, Provider};
 use super::schema::{Location, Schema};
 use super::search::Haystack;
 use crate::config::Section;
@@ -120,6 +121,41 @@ impl Tool {
             provider: provider.clone(),
             name,
         })
+    }
+
+    /// One operation of an OpenAPI document.
+    pub fn of_operation(
+        operation: Operation,
+        provider: &Arc<Provider>,
+        over: Option<&Override>,
+    ) -> Self {
+        let name = format!("{}:{}", provider.name, operation.id);
+        let nothing = Override::default();
+        let over = over.unwrap_or(&nothing);
+        let mut tags = operation.tags;
+        if !over.tags.is_empty() {
+            tags.extend(over.tags.iter().cloned());
+            tags.sort();
+            tags.dedup();
+        }
+        let scope = over.scope.clone();
+        let scope = scope.or_else(|| (!provider.internal).then(|| format!("tool:{name}")));
+        let extract = over.response_extract.as_deref();
+        Tool {
+            metrics: METRICS.tool(&provider.name, &name),
+            haystack: OnceLock::new(),
+            provider: provider.clone(),
+            description: over.description.clone().unwrap_or(operation.description),
+            scope: scope.filter(|scope| !scope.is_empty()),
+            method: operation.method,
+            endpoint: operation.endpoint,
+            schema: Schema::new(operation.input_schema),
+            extract: extract.map(|path| JsonPath::parse(path).map_err(|e| e.to_string())),
+            tags,
+            hint: over.hint.clone(),
+            examples: Vec::new(),
+            name,
+        }
     }
 
     /// What would make calls fail, or do less than they seem to. Existing manifests load with it, so it is a warning.

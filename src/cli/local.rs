@@ -7,7 +7,7 @@ use crate::auth::Identity;
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{TokenFault, Verifier};
 use crate::call::{self, Args, Context, Counting, Output};
-use crate::catalog::{Catalog, Tool};
+use crate::catalog::{Catalog, Specs, Tool};
 use crate::config::{self, AUDIT_FILE, Environment, ToolSettings};
 use crate::egress::{self, Clients, Resolver};
 use crate::error::{CallError, Code, Failure};
@@ -26,13 +26,27 @@ pub struct Local {
 impl Local {
     /// Everything but the keyring, which only a call that needs a key touches.
     pub fn load() -> Result<Self, Failure> {
+        Local::read(None)
+    }
+
+    /// The same for one tool: what can't be about it isn't read.
+    pub fn load_for(tool: &str) -> Result<Self, Failure> {
+        Local::read(Some(tool))
+    }
+
+    fn read(tool: Option<&str>) -> Result<Self, Failure> {
         let env = Environment::read();
         if !env.problems.is_empty() {
             return Err(Failure::from_problems("the environment", &env.problems));
         }
         let (mut problems, mut warnings) = (Vec::new(), Vec::new());
         let mut manifests = config::read_manifests(&env.ati_dir, &mut problems);
-        let catalog = Catalog::build(&mut manifests, None, &mut problems, &mut warnings);
+        let dir = env.ati_dir.join("specs");
+        let specs = match tool {
+            None => Specs::below(&dir),
+            Some(tool) => Specs::below(&dir).only_for(tool),
+        };
+        let catalog = Catalog::build(&mut manifests, &specs, None, &mut problems, &mut warnings);
         if !problems.is_empty() {
             return Err(Failure::from_problems("the manifests", &problems));
         }
@@ -105,7 +119,8 @@ impl Local {
         for warning in loaded.warnings {
             tracing::debug!("{warning}");
         }
-        Ok(loaded.keyring)
+        // The last resort, and the only one where there is no file.
+        Ok(loaded.keyring.or(keyring::load_environment()))
     }
 
     fn unknown(&self, name: &str) -> Failure {

@@ -1,12 +1,14 @@
 //! The command line: parsed arguments, one function per command, one place that turns its outcome into an exit code.
 
 mod audit;
+mod auth;
 mod check;
 mod demo;
 mod init;
 mod key;
 mod local;
 mod output;
+mod provider;
 mod proxy;
 mod reference;
 mod remote;
@@ -66,6 +68,12 @@ enum Command {
     /// Find out what tools there are
     #[command(subcommand, visible_alias = "tools")]
     Tool(tool::Command),
+    /// Manage where tools come from
+    #[command(subcommand)]
+    Provider(provider::Command),
+    /// See what your token allows
+    #[command(subcommand)]
+    Auth(auth::Command),
     /// See which tools were called
     #[command(subcommand)]
     Audit(audit::Command),
@@ -85,6 +93,8 @@ enum Command {
     Token(token::Command),
     /// Print the version
     Version,
+    /// Print a completion script for a shell
+    Completions { shell: clap_complete::Shell },
     /// Write the generated pages of the documentation
     #[command(hide = true)]
     Reference(reference::Args),
@@ -108,11 +118,19 @@ pub fn run(cli: Cli) -> ExitCode {
             Ok(0)
         }
         Command::Reference(args) => reference::run(&args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut command(), "ati", &mut script);
+            output::line(String::from_utf8_lossy(&script).trim_end());
+            Ok(0)
+        }
         command => {
             init::ensure(&config::ati_dir());
             match command {
                 Command::Run(args) => run::run(&args, format),
                 Command::Tool(command) => tool::run(command, format),
+                Command::Provider(command) => provider::run(command, format),
+                Command::Auth(auth::Command::Status) => auth::status(format),
                 Command::Audit(command) => audit::run(command, format),
                 Command::Init(args) => init::run(&args),
                 Command::Key(command) => key::run(command),

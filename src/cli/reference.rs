@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use crate::config::VARIABLES;
+use crate::config::{VARIABLES, fields};
 use crate::error::{Code, Failure};
 use crate::files;
 use crate::telemetry::metrics::CATALOGUE;
@@ -20,6 +20,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         ("environment.md", environment()),
         ("metrics.md", metrics()),
         ("errors.md", errors()),
+        ("manifest.md", manifest()),
     ];
     for (name, text) in pages {
         let path = args.dir.join(name);
@@ -73,6 +74,30 @@ fn metrics() -> String {
     );
     for (name, kind, labels, meaning) in CATALOGUE {
         let _ = writeln!(text, "| `{name}` | {kind} | {labels} | {meaning} |");
+    }
+    text
+}
+
+fn manifest() -> String {
+    let mut text = format!(
+        "{MADE}# Manifests\n\nOne `[provider]` per file, and for HTTP its `[[tools]]`. `ati provider validate FILE` checks one; `ati provider schema` \
+         prints a JSON Schema for editors. What tools do with it: [tools](../tools.md), [OpenAPI](../openapi.md), \
+         [passthrough](../passthrough.md).\n"
+    );
+    for group in fields::GROUPS {
+        let _ = write!(
+            text,
+            "\n## {}\n\n| Field | Type | Default | Meaning |\n|---|---|---|---|\n",
+            group.title
+        );
+        for field in group.fields {
+            let kind = field.kind.words();
+            let _ = writeln!(
+                text,
+                "| `{}` | {kind} | {} | {} |",
+                field.name, field.default, field.meaning
+            );
+        }
     }
     text
 }

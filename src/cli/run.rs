@@ -34,7 +34,7 @@ pub fn run(args: &Args, format: Format) -> Result<u8, Failure> {
         }
         None => {
             debug!("mode: local");
-            Local::load()?.call(name, ToolArgs::Json(given.args))?
+            Local::load_for(name)?.call(name, ToolArgs::Json(given.args))?
         }
     };
     match result {

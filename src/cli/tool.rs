@@ -4,7 +4,7 @@ use tracing::warn;
 use super::local::Local;
 use super::remote::Remote;
 use super::{Format, output};
-use crate::catalog::{Handler, Tool, search};
+use crate::catalog::{Tool, search};
 use crate::error::Failure;
 
 #[derive(clap::Subcommand)]
@@ -28,7 +28,13 @@ pub enum Command {
 pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
     match Remote::from_environment()? {
         Some(remote) => through(&remote, command, format),
-        None => here(&Local::load()?, command, format),
+        None => {
+            let local = match &command {
+                Command::Info { name } => Local::load_for(name)?,
+                _ => Local::load()?,
+            };
+            here(&local, command, format)
+        }
     }?;
     Ok(0)
 }
@@ -177,7 +183,7 @@ fn info(tool: &Tool, format: Format) {
         },
     );
     line("Handler", provider.handler_name());
-    if matches!(provider.handler, Handler::Http(_) | Handler::Xai(_)) {
+    if provider.http().is_some() {
         let url = format!("{}{}", base_url.trim_end_matches('/'), tool.endpoint);
         line("Endpoint", &format!("{} {url}", tool.method));
     }

@@ -67,7 +67,7 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "ATI_KEY_<NAME>",
         "unset",
-        "With `--env-keys`: the credential `<name>` in lower case.",
+        "With `--env-keys`: the credential `<name>` in lower case. `ati run` with keys at hand uses it where the files have none.",
     ),
     (
         "ATI_KEY_FILE",

@@ -16,6 +16,19 @@ pub struct ManifestFile {
     pub tools: Vec<Table>,
     /// Whatever else the file has at its top level.
     pub unknown: Vec<String>,
+    pub origin: Origin,
+    /// The OpenAPI document of a provider that has no file for it.
+    pub spec: Option<String>,
+}
+
+/// Where a provider comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    Permanent,
+    /// `ati provider load`: for a while.
+    Cached {
+        remaining_seconds: u64,
+    },
 }
 
 #[cfg(test)]
@@ -34,7 +47,19 @@ pub fn read_manifests(ati_dir: &Path, problems: &mut Vec<Problem>) -> Vec<Manife
             Err(problem) => problems.push(problem.file(&path)),
         }
     }
+    let permanent: Vec<String> = found.iter().map(|manifest| manifest.name.clone()).collect();
+    let cached = super::cached::read(ati_dir);
+    found.extend(
+        cached
+            .into_iter()
+            .filter(|manifest| !permanent.contains(&manifest.name)),
+    );
     found
+}
+
+/// One file, wherever it is.
+pub fn read_manifest(path: &Path) -> Result<ManifestFile, Problem> {
+    read(path).map_err(|problem| problem.file(path))
 }
 
 fn read(path: &Path) -> Result<ManifestFile, Problem> {
@@ -66,6 +91,8 @@ fn parse(path: &Path, text: &str) -> Result<ManifestFile, Problem> {
         provider,
         tools,
         unknown: table.keys().cloned().collect(),
+        origin: Origin::Permanent,
+        spec: None,
     })
 }
 

@@ -1,6 +1,8 @@
 //! What an operator sets: flags over environment over `--conf` over an existing `config.toml`, checked whole.
 
+mod cached;
 mod environment;
+pub mod fields;
 mod flags;
 mod jwt;
 mod manifest;
@@ -11,10 +13,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use cached::path as cached_provider;
 pub use environment::{Environment, VARIABLES, ati_dir};
 pub use flags::Flags;
 pub use jwt::{JwtSettings, KeySource, private_key_of_config, private_key_of_environment};
-pub use manifest::{ManifestFile, read_manifests, session_token_env};
+pub use manifest::{ManifestFile, Origin, read_manifest, read_manifests, session_token_env};
 pub use section::Section;
 
 use crate::auth::signature::{self, Mode};

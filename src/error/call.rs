@@ -74,6 +74,8 @@ pub enum ToolError {
     HeaderParameter(String),
     #[error("Invalid header parameter '{0}': its value can't be sent in a header")]
     HeaderValue(String),
+    #[error("Invalid parameter '{0}': content_base64 is not base64")]
+    Base64(String),
     #[error("the URL of this tool can't be used: {0}")]
     BadUrl(&'static str),
     #[error("SSRF protection: URL '{0}' targets a private/internal network address")]
@@ -166,7 +168,8 @@ impl ToolError {
             ToolError::MissingPathParameter(_) => Code::MissingArg,
             ToolError::PathParameter { .. }
             | ToolError::HeaderParameter(_)
-            | ToolError::HeaderValue(_) => Code::InvalidValue,
+            | ToolError::HeaderValue(_)
+            | ToolError::Base64(_) => Code::InvalidValue,
             error if error.is_timeout() => Code::ProviderTimeout,
             ToolError::Generator(_) | ToolError::Setup(_) => Code::ExecutionFailed,
             _ => Code::UpstreamError,

@@ -61,6 +61,14 @@ impl Keyring {
         self.entries.get(name).filter(|secret| !secret.is_empty())
     }
 
+    /// With what another one has besides.
+    pub fn or(mut self, other: Keyring) -> Self {
+        for (name, secret) in other.entries {
+            self.entries.entry(name).or_insert(secret);
+        }
+        self
+    }
+
     /// Whether some tenant has this name for itself: `<name>@<customer>`.
     pub fn has_tenants_of(&self, name: &str) -> bool {
         let prefix = format!("{name}@");

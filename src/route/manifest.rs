@@ -307,6 +307,8 @@ mod tests {
             provider: text.parse().unwrap(),
             tools: Vec::new(),
             unknown: Vec::new(),
+            origin: crate::config::Origin::Permanent,
+            spec: None,
         };
         let (mut problems, mut warnings) = (Vec::new(), Vec::new());
         let egress = egress::Settings::default();

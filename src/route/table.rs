@@ -213,6 +213,8 @@ mod tests {
                     provider,
                     tools: Vec::new(),
                     unknown: Vec::new(),
+                    origin: crate::config::Origin::Permanent,
+                    spec: None,
                 }
             })
             .collect();

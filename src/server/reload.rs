@@ -107,6 +107,11 @@ fn lost(old: &Snapshot, new: &Snapshot) -> Vec<Problem> {
             "the JWT keys are gone, and every caller would be let in; a restart is needed for that",
         ));
     }
+    for provider in new.catalog.lost_since(&old.catalog) {
+        problems.push(Problem::new(format!(
+            "the document of '{provider}' can't be read, and its tools would be lost"
+        )));
+    }
     let sealed = |source| matches!(source, Source::Sealed | Source::Persistent);
     let (was, is) = (old.keyring.source(), new.keyring.source());
     let emptied = was != Source::Empty && is == Source::Empty;

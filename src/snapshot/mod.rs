@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::auth::signature::{Mode, SigningKey};
 use crate::auth::token::{VerificationKey, Verifier};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Specs};
 use crate::config::{self, ManifestFile, Settings};
 use crate::egress::{self, Clients, Guard, Resolver};
 use crate::error::Problem;
@@ -72,8 +72,10 @@ impl Snapshot {
             Some(Verifier::new(&key, &jwt.expect))
         });
         let mut manifests = config::read_manifests(&settings.ati_dir, &mut problems);
+        let specs = settings.ati_dir.join("specs");
         let catalog = Catalog::build(
             &mut manifests,
+            &Specs::below(&specs),
             Some(&settings.egress),
             &mut problems,
             &mut warnings,

@@ -13,7 +13,13 @@ fn reference_pages_are_what_the_code_says() {
     let dir = tempfile::tempdir().unwrap();
     let output = ati(dir.path(), &["reference", dir.path().to_str().unwrap()]);
     assert!(output.status.success(), "{}", stderr(&output));
-    for page in ["commands.md", "environment.md", "metrics.md", "errors.md"] {
+    for page in [
+        "commands.md",
+        "environment.md",
+        "metrics.md",
+        "errors.md",
+        "manifest.md",
+    ] {
         let made = std::fs::read_to_string(dir.path().join(page)).unwrap();
         let kept =
             std::fs::read_to_string(root().join("docs/reference").join(page)).unwrap_or_default();

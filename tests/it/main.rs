@@ -9,6 +9,7 @@ mod docs;
 mod heavy;
 mod hostile;
 mod lifecycle;
+mod openapi;
 mod passthrough;
 mod run;
 mod security;

@@ -1,9 +1,11 @@
 //! Tools that are HTTP requests.
 
 mod generator;
+mod multipart;
 mod oauth;
 mod request;
 mod send;
+mod style;
 mod xai;
 
 use std::net::IpAddr;

@@ -1,24 +1,17 @@
 //! Arguments to a request: which go into the path, the query, the headers, the body.
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
 
+use super::{multipart, style};
 use crate::catalog::Tool;
-use crate::catalog::schema::{Collection, Location};
+use crate::catalog::schema::{Encoding, Location, Property, Schema, Style};
 use crate::config::provider::Auth;
 use crate::credential::Credential;
 use crate::error::ToolError;
-
-/// Everything but RFC 3986's unreserved characters.
-const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
 
 /// What a caller may not say through a header parameter.
 const DENIED: [HeaderName; 9] = [
@@ -43,6 +36,9 @@ const DENIED_NAMES: [&str; 8] = [
     "keep-alive",
 ];
 
+const JSON: &str = "application/json";
+const FORM: &str = "application/x-www-form-urlencoded";
+
 /// A request without its credentials.
 pub struct Wire {
     pub method: Method,
@@ -53,14 +49,15 @@ pub struct Wire {
 
 #[derive(Default)]
 struct Parts<'a> {
-    path: Vec<(&'a str, &'a Value)>,
-    query: Vec<(&'a str, &'a Value, Collection)>,
-    headers: Vec<(&'a str, &'a Value)>,
+    path: Vec<(&'a str, &'a Value, Style)>,
+    query: Vec<(&'a str, &'a Value, Style)>,
+    headers: Vec<(&'a str, &'a Value, Style)>,
+    cookies: Vec<(&'a str, &'a Value, Style)>,
     body: Map<String, Value>,
 }
 
 pub fn build(tool: &Tool, args: &Map<String, Value>, base_url: &str) -> Result<Wire, ToolError> {
-    let located = tool.schema.has_locations();
+    let located = tool.schema.located;
     let parts = if located {
         by_location(tool, args)
     } else {
@@ -70,21 +67,21 @@ pub fn build(tool: &Tool, args: &Map<String, Value>, base_url: &str) -> Result<W
     if located {
         path = fill(tool, &parts)?;
     }
-    let url = join(base_url, &path, &query(&parts.query))?;
+    let url = join(base_url, &path, &style::query(parts.query.iter().copied()))?;
     let mut headers = HeaderMap::new();
-    for (name, value) in &parts.headers {
-        let (name, value) = header(tool, name, value)?;
-        headers.insert(name, value);
+    for (name, value, style) in &parts.headers {
+        if let Some((name, value)) = header(tool, name, value, *style)? {
+            headers.insert(name, value);
+        }
     }
-    let body = body(tool, parts.body, located);
-    if body.is_some() {
-        let kind = if tool.schema.form {
-            "application/x-www-form-urlencoded"
-        } else {
-            "application/json"
-        };
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    if let Some(cookies) = cookies(&parts.cookies) {
+        headers.insert(COOKIE, cookies);
     }
+    let body = body(tool, parts.body)?;
+    let body = body.map(|(body, kind)| {
+        headers.insert(CONTENT_TYPE, kind);
+        body
+    });
     Ok(Wire {
         method: tool.method.clone(),
         url,
@@ -97,16 +94,16 @@ pub fn build(tool: &Tool, args: &Map<String, Value>, base_url: &str) -> Result<W
 fn by_location<'a>(tool: &'a Tool, args: &'a Map<String, Value>) -> Parts<'a> {
     let mut parts = Parts::default();
     for (name, value) in args {
-        let property = tool.schema.property(name);
-        match property.and_then(|property| property.location) {
-            Some(Location::Path) => parts.path.push((name, value)),
-            Some(Location::Query) => {
-                let collection = property.map(|property| property.collection);
-                parts
-                    .query
-                    .push((name, value, collection.unwrap_or_default()));
-            }
-            Some(Location::Header) => parts.headers.push((name, value)),
+        let Some(property) = tool.schema.property(name) else {
+            parts.body.insert(name.clone(), value.clone());
+            continue;
+        };
+        let parameter = (property.wire_name(), value, property.style);
+        match property.location {
+            Some(Location::Path) => parts.path.push(parameter),
+            Some(Location::Query) => parts.query.push(parameter),
+            Some(Location::Header) => parts.headers.push(parameter),
+            Some(Location::Cookie) => parts.cookies.push(parameter),
             Some(Location::Body) | None => {
                 parts.body.insert(name.clone(), value.clone());
             }
@@ -119,9 +116,13 @@ fn by_location<'a>(tool: &'a Tool, args: &'a Map<String, Value>) -> Parts<'a> {
 fn by_method<'a>(method: &Method, args: &'a Map<String, Value>) -> Parts<'a> {
     let mut parts = Parts::default();
     if method == Method::GET {
+        let plain = Style {
+            explode: true,
+            ..Style::default()
+        };
         parts.query = args
             .iter()
-            .map(|(name, value)| (name.as_str(), value, Collection::default()))
+            .map(|(name, value)| (name.as_str(), value, plain))
             .collect();
     } else {
         parts.body = args.clone();
@@ -140,14 +141,19 @@ fn fill(tool: &Tool, parts: &Parts<'_>) -> Result<String, ToolError> {
             break;
         };
         let in_path =
-            |property: &crate::catalog::schema::Property| property.location == Some(Location::Path);
-        if tool.schema.property(name).is_some_and(in_path) {
-            let value = parts.path.iter().find(|(known, _)| *known == name);
-            let value = value
-                .and_then(|(_, value)| text(value))
-                .filter(|value| !value.is_empty())
-                .ok_or_else(|| ToolError::MissingPathParameter(name.to_owned()))?;
-            path.push_str(&path_value(name, &value)?);
+            |known: &&Property| known.location == Some(Location::Path) && known.wire_name() == name;
+        if tool.schema.properties.iter().any(|known| in_path(&known)) {
+            let given = parts.path.iter().find(|(known, ..)| *known == name);
+            let written = match given {
+                Some((name, value, style)) => {
+                    style::joined(name, value, *style, |text| path_value(name, text))?
+                }
+                None => None,
+            };
+            let written = written.filter(|text| !text.is_empty());
+            path.push_str(
+                &written.ok_or_else(|| ToolError::MissingPathParameter(name.to_owned()))?,
+            );
         } else {
             path.push_str(&format!("{{{name}}}"));
         }
@@ -169,49 +175,15 @@ fn path_value(name: &str, value: &str) -> Result<String, ToolError> {
             value: value.to_owned(),
         });
     }
-    Ok(utf8_percent_encode(value, UNRESERVED).to_string())
+    Ok(style::encode(value))
 }
 
-fn query(parameters: &[(&str, &Value, Collection)]) -> String {
-    let mut query = String::new();
-    let mut add = |name: &str, value: &str| {
-        if !query.is_empty() {
-            query.push('&');
-        }
-        query.extend(utf8_percent_encode(name, UNRESERVED));
-        query.push('=');
-        query.push_str(value);
-    };
-    let encode = |value: &str| utf8_percent_encode(value, UNRESERVED).to_string();
-    for (name, value, collection) in parameters {
-        match value {
-            Value::Array(list) => {
-                let items = list.iter().filter_map(text).map(|item| encode(&item));
-                let separator = match collection {
-                    Collection::Multi => {
-                        items.for_each(|item| add(name, &item));
-                        continue;
-                    }
-                    Collection::Csv => ",",
-                    Collection::Ssv => "%20",
-                    Collection::Pipes => "%7C",
-                };
-                let items: Vec<String> = items.collect();
-                if !items.is_empty() {
-                    add(name, &items.join(separator));
-                }
-            }
-            value => {
-                if let Some(value) = text(value) {
-                    add(name, &encode(&value));
-                }
-            }
-        }
-    }
-    query
-}
-
-fn header(tool: &Tool, name: &str, value: &Value) -> Result<(HeaderName, HeaderValue), ToolError> {
+fn header(
+    tool: &Tool,
+    name: &str,
+    value: &Value,
+    style: Style,
+) -> Result<Option<(HeaderName, HeaderValue)>, ToolError> {
     let refused = || ToolError::HeaderParameter(name.to_owned());
     let header = HeaderName::try_from(name).map_err(|_| refused())?;
     let ours = tool.provider.http().is_some_and(|http| {
@@ -224,49 +196,115 @@ fn header(tool: &Tool, name: &str, value: &Value) -> Result<(HeaderName, HeaderV
     if ours || DENIED.contains(&header) || DENIED_NAMES.contains(&header.as_str()) {
         return Err(refused());
     }
-    let value = text(value).unwrap_or_default();
+    let as_it_is = |text: &str| Ok::<_, ToolError>(text.to_owned());
+    let Some(text) = style::joined(name, value, style, as_it_is)? else {
+        return Ok(None);
+    };
     let value =
-        HeaderValue::from_str(&value).map_err(|_| ToolError::HeaderValue(name.to_owned()))?;
-    Ok((header, value))
+        HeaderValue::from_str(&text).map_err(|_| ToolError::HeaderValue(name.to_owned()))?;
+    Ok(Some((header, value)))
 }
 
-fn body(tool: &Tool, arguments: Map<String, Value>, located: bool) -> Option<Bytes> {
-    let bodiless = tool.method == Method::GET || (located && tool.method == Method::DELETE);
+fn cookies(parameters: &[(&str, &Value, Style)]) -> Option<HeaderValue> {
+    let pairs: Vec<String> = parameters
+        .iter()
+        .flat_map(|(name, value, style)| style::pairs(name, value, *style, style::encode))
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    (!pairs.is_empty()).then(|| HeaderValue::from_str(&pairs.join("; ")).ok())?
+}
+
+/// The body and what it is called.
+fn body(
+    tool: &Tool,
+    mut arguments: Map<String, Value>,
+) -> Result<Option<(Bytes, HeaderValue)>, ToolError> {
+    let schema = &tool.schema;
+    let declared = |property: &Property| property.location == Some(Location::Body);
+    let bodiless = tool.method == Method::GET
+        || (schema.located
+            && tool.method == Method::DELETE
+            && !schema.properties.iter().any(declared));
     // Tools from before properties had places send `{}` where they are given nothing; APIs that want a body get one.
-    let nothing = arguments.is_empty() && (located || tool.method == Method::DELETE);
+    let nothing = arguments.is_empty() && (schema.located || tool.method == Method::DELETE);
     if bodiless || nothing {
-        return None;
+        return Ok(None);
     }
-    if tool.schema.form {
-        let mut form = form_urlencoded::Serializer::new(String::new());
-        for (name, value) in &arguments {
-            match value {
-                Value::Array(list) => {
-                    form.extend_pairs(list.iter().filter_map(text).map(|item| (name, item)));
-                }
-                value => {
-                    form.extend_pairs(text(value).map(|value| (name, value)));
-                }
+    let said = schema.body.media_type.as_deref();
+    let kind = |default: &'static str| {
+        said.and_then(|kind| HeaderValue::from_str(kind).ok())
+            .unwrap_or_else(|| HeaderValue::from_static(default))
+    };
+    if let Some(name) = &schema.body.argument {
+        let Some(whole) = arguments.shift_remove(name) else {
+            return Ok(None);
+        };
+        return Ok(Some(match schema.body.encoding {
+            Encoding::Raw => (
+                multipart::bytes(name, &whole)?.into(),
+                kind("application/octet-stream"),
+            ),
+            Encoding::Form => {
+                let fields = whole.as_object().cloned().unwrap_or_default();
+                (form(schema, &fields).into(), kind(FORM))
             }
-        }
-        return Some(form.finish().into());
+            _ => (Bytes::from(whole.to_string()), kind(JSON)),
+        }));
     }
-    serde_json::to_vec(&arguments).ok().map(Bytes::from)
+    Ok(Some(match schema.body.encoding {
+        Encoding::Form => (form(schema, &arguments).into(), kind(FORM)),
+        Encoding::Multipart => {
+            let (body, kind) = multipart::build(schema, &arguments)?;
+            let kind = HeaderValue::from_str(&kind)
+                .unwrap_or_else(|_| HeaderValue::from_static("multipart/form-data"));
+            (body.into(), kind)
+        }
+        Encoding::Json | Encoding::Raw => {
+            let named: Map<String, Value> = arguments
+                .into_iter()
+                .map(|(name, value)| (on_the_wire(schema, &name).to_owned(), value))
+                .collect();
+            (Bytes::from(Value::Object(named).to_string()), kind(JSON))
+        }
+    }))
 }
 
-/// A value as text: nothing for null, JSON for what has parts.
-fn text(value: &Value) -> Option<String> {
-    match value {
-        Value::Null => None,
-        Value::String(text) => Some(text.clone()),
-        other => Some(other.to_string()),
-    }
+fn on_the_wire<'a>(schema: &'a Schema, name: &'a str) -> &'a str {
+    schema.property(name).map_or(name, Property::wire_name)
+}
+
+fn form(schema: &Schema, arguments: &Map<String, Value>) -> String {
+    let write = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+    let pairs: Vec<String> = arguments
+        .iter()
+        .flat_map(|(name, value)| {
+            let property = schema.property(name);
+            let style = property.map_or_else(
+                || Style {
+                    explode: true,
+                    ..Style::default()
+                },
+                |property| property.style,
+            );
+            style::pairs(on_the_wire(schema, name), value, style, write)
+        })
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    pairs.join("&")
 }
 
 /// `base_url` without its last slash, the endpoint, and the query after whatever either brought along.
 fn join(base_url: &str, path: &str, query: &str) -> Result<Url, ToolError> {
     let mut text = String::with_capacity(base_url.len() + path.len() + query.len() + 2);
-    text.push_str(base_url.trim_end_matches('/'));
+    let whole = path.starts_with("http://") || path.starts_with("https://");
+    if whole && !is_same_origin(base_url, path) {
+        return Err(ToolError::BadUrl(
+            "its endpoint is on another host than base_url",
+        ));
+    }
+    if !whole {
+        text.push_str(base_url.trim_end_matches('/'));
+    }
     if !path.is_empty() && !path.starts_with(['/', '?']) && !text.is_empty() {
         text.push('/');
     }
@@ -285,6 +323,12 @@ fn join(base_url: &str, path: &str, query: &str) -> Result<Url, ToolError> {
         ));
     }
     Ok(url)
+}
+
+/// An endpoint may be a URL of its own, where its credential may go too.
+fn is_same_origin(base_url: &str, endpoint: &str) -> bool {
+    let origin = |text: &str| Url::parse(text).map(|url| url.origin());
+    base_url.is_empty() || matches!((origin(base_url), origin(endpoint)), (Ok(a), Ok(b)) if a == b)
 }
 
 #[cfg(test)]

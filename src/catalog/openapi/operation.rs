@@ -1,0 +1,305 @@
+//! Operations, one by one, in the document's order.
+
+use std::collections::{BTreeMap, HashSet};
+
+use http::Method;
+use serde_json::{Map, Value, json};
+
+use super::body::{self, Body};
+use super::document::{Dangling, Document};
+use super::parameter::{self, Parameter};
+use super::schema::Converter;
+use super::{LeftOut, Operation, Survey};
+
+/// Longer names than this, provider included, are cut.
+const LONGEST_NAME: usize = 128;
+
+impl Document {
+    /// Every operation. `provider` and its colon count towards the length of names; `base_url` is where its tools go.
+    pub fn survey(&self, provider: &str, base_url: &str) -> Survey {
+        let mut survey = Survey::default();
+        let mut names = Names::new(LONGEST_NAME.saturating_sub(provider.len() + 1));
+        let paths = self.root["paths"].as_object().into_iter().flatten();
+        for (path, item) in paths.filter(|(path, _)| !path.starts_with("x-")) {
+            let item = match self.resolve(item) {
+                Ok(item) => item,
+                Err(Dangling(reason)) => {
+                    survey.leave_out("*", path, reason);
+                    continue;
+                }
+            };
+            for (key, operation) in item.as_object().into_iter().flatten() {
+                let method = match key.as_str() {
+                    "get" => Method::GET,
+                    "post" => Method::POST,
+                    "put" => Method::PUT,
+                    "delete" => Method::DELETE,
+                    "patch" => Method::PATCH,
+                    "head" | "options" | "trace" => {
+                        survey.leave_out(
+                            key,
+                            path,
+                            format!("{} is not a tool's method", key.to_uppercase()),
+                        );
+                        continue;
+                    }
+                    _ => continue,
+                };
+                match self.operation(&method, path, item, operation, base_url) {
+                    Ok(mut made) => {
+                        made.id = names.unique(&made.original_id, &method, path);
+                        survey.operations.push(made);
+                    }
+                    Err(Dangling(reason)) => survey.leave_out(method.as_str(), path, reason),
+                }
+            }
+        }
+        survey
+    }
+
+    fn operation(
+        &self,
+        method: &Method,
+        path: &str,
+        item: &Value,
+        operation: &Value,
+        base_url: &str,
+    ) -> Result<Operation, Dangling> {
+        let prefix = self.server_prefix(item, operation, base_url)?;
+        let parameters = self.parameters(item, operation)?;
+        let mut inputs = Inputs::new(self);
+        for parameter in &parameters.plain {
+            inputs.parameter(parameter);
+        }
+        let body = match &parameters.body {
+            Some(body) => Some(body::of_version_2(self, operation, body)?),
+            None => body::of_request_body(self, operation)?,
+        };
+        if let Some(body) = &body {
+            inputs.body(body)?;
+        }
+        let text = |key: &str| operation[key].as_str().unwrap_or_default().trim();
+        let description = match (text("summary"), text("description")) {
+            (summary, "") => summary.to_owned(),
+            ("", description) => description.to_owned(),
+            (summary, description) if summary == description => summary.to_owned(),
+            (summary, description) => format!("{summary} — {description}"),
+        };
+        let tags = operation["tags"].as_array().into_iter().flatten();
+        Ok(Operation {
+            id: String::new(),
+            original_id: operation["operationId"]
+                .as_str()
+                .filter(|id| !id.trim().is_empty())
+                .map(str::to_owned),
+            method: method.clone(),
+            endpoint: format!("{prefix}{path}"),
+            tags: tags
+                .filter_map(|tag| tag.as_str().map(str::to_owned))
+                .collect(),
+            description,
+            input_schema: inputs.finish(),
+        })
+    }
+
+    /// The path's, then the operation's own in place of those of the same name and place.
+    fn parameters<'d>(
+        &'d self,
+        item: &'d Value,
+        operation: &'d Value,
+    ) -> Result<parameter::All<'d>, Dangling> {
+        let mut raw: Vec<&Value> = Vec::new();
+        for holder in [item, operation] {
+            for parameter in holder["parameters"].as_array().into_iter().flatten() {
+                let parameter = self.resolve(parameter)?;
+                raw.retain(|known| {
+                    known["name"] != parameter["name"] || known["in"] != parameter["in"]
+                });
+                raw.push(parameter);
+            }
+        }
+        parameter::read(self, &raw)
+    }
+}
+
+impl Survey {
+    fn leave_out(&mut self, method: &str, path: &str, reason: impl Into<String>) {
+        self.left_out.push(LeftOut {
+            method: method.to_uppercase(),
+            path: path.to_owned(),
+            reason: reason.into(),
+        });
+    }
+}
+
+/// What a tool takes, under construction.
+struct Inputs<'d> {
+    converter: Converter<'d>,
+    properties: Map<String, Value>,
+    required: Vec<Value>,
+    whole: Map<String, Value>,
+}
+
+impl<'d> Inputs<'d> {
+    fn new(document: &'d Document) -> Self {
+        Inputs {
+            converter: Converter::new(document),
+            properties: Map::new(),
+            required: Vec::new(),
+            whole: Map::new(),
+        }
+    }
+
+    fn parameter(&mut self, parameter: &Parameter<'_>) {
+        let mut schema = self.converter.property(parameter.schema.as_deref());
+        if let Some(description) = parameter.description {
+            schema
+                .entry("description")
+                .or_insert_with(|| json!(description));
+        }
+        for (key, value) in parameter.marks(&schema) {
+            schema.insert(key.to_owned(), value);
+        }
+        self.add(
+            parameter.name,
+            parameter.location,
+            schema,
+            parameter.required,
+        );
+    }
+
+    /// Two of one name in different places: the later one says its place in its name.
+    fn add(&mut self, name: &str, location: &str, mut schema: Map<String, Value>, required: bool) {
+        let mut chosen = name.to_owned();
+        while self.properties.contains_key(&chosen) {
+            chosen = format!("{chosen}_{location}");
+        }
+        schema.insert("x-ati-param-location".into(), json!(location));
+        if chosen != name {
+            schema.insert("x-ati-name".into(), json!(name));
+        }
+        if required {
+            self.required.push(json!(chosen));
+        }
+        self.properties.insert(chosen, Value::Object(schema));
+    }
+
+    fn body(&mut self, body: &Body<'_>) -> Result<(), Dangling> {
+        let mut mark = |key: &str, value: Value| {
+            self.whole.insert(key.to_owned(), value);
+        };
+        mark("x-ati-body-encoding", json!(body.encoding.word()));
+        mark("x-ati-body-type", json!(body.media_type));
+        let fields = if body.encoding.has_fields() {
+            self.converter.flatten(&body.schema)
+        } else {
+            None
+        };
+        match fields {
+            Some(fields) => {
+                for (name, schema) in fields.properties {
+                    let required = body.required && fields.required.contains(&name);
+                    let mut schema = self.converter.property(Some(&schema));
+                    for (key, value) in body.field_marks(&name, &schema) {
+                        schema.insert(key.to_owned(), value);
+                    }
+                    self.add(&name, "body", schema, required);
+                }
+                self.whole.extend(fields.alternatives);
+            }
+            None => {
+                let mut schema = self.converter.property(Some(&body.schema));
+                if body.encoding == body::Encoding::Raw {
+                    schema = body::raw_schema(&schema);
+                }
+                schema
+                    .entry("description")
+                    .or_insert_with(|| json!("The body of the request"));
+                let name = if self.properties.contains_key("body") {
+                    "request_body"
+                } else {
+                    "body"
+                };
+                self.add(name, "body", schema, body.required);
+                self.whole.insert("x-ati-body-argument".into(), json!(name));
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Value {
+        let mut schema = Map::new();
+        schema.insert("type".into(), json!("object"));
+        schema.insert("properties".into(), Value::Object(self.properties));
+        if !self.required.is_empty() {
+            schema.insert("required".into(), Value::Array(self.required));
+        }
+        // Arguments that nobody knows are body, as everywhere where arguments have places.
+        schema.insert("x-ati-param-location".into(), json!("body"));
+        schema.extend(self.whole);
+        let definitions = self.converter.definitions();
+        if !definitions.is_empty() {
+            schema.insert("$defs".into(), Value::Object(definitions));
+        }
+        Value::Object(schema)
+    }
+}
+
+/// Names of tools: harmless, unique, and the same from import to import.
+struct Names {
+    most: usize,
+    taken: HashSet<String>,
+    /// The last number that a name was given.
+    numbers: BTreeMap<String, usize>,
+}
+
+impl Names {
+    fn new(most: usize) -> Self {
+        Names {
+            most: most.max(8),
+            taken: HashSet::new(),
+            numbers: BTreeMap::new(),
+        }
+    }
+
+    fn unique(&mut self, id: &Option<String>, method: &Method, path: &str) -> String {
+        let wanted = match id {
+            Some(id) => id.trim().to_owned(),
+            None => made_up(method, path),
+        };
+        let mut name: String = wanted
+            .chars()
+            .map(|c| match c {
+                'A'..='Z' | 'a'..='z' | '0'..='9' | '_' | '-' | '.' => c,
+                _ => '_',
+            })
+            .take(self.most)
+            .collect();
+        if name.is_empty() {
+            name = "_".to_owned();
+        }
+        let base = name.clone();
+        while !self.taken.insert(name.clone()) {
+            let number = self.numbers.entry(base.clone()).or_insert(1);
+            *number += 1;
+            let suffix = format!("_{number}");
+            let room = self.most.saturating_sub(suffix.len());
+            name = base.chars().take(room).collect::<String>() + &suffix;
+        }
+        name
+    }
+}
+
+/// `get_pet_petId` for `GET /pet/{petId}`.
+fn made_up(method: &Method, path: &str) -> String {
+    let path: String = path
+        .chars()
+        .filter(|c| !matches!(c, '{' | '}'))
+        .map(|c| if c == '/' { '_' } else { c })
+        .collect();
+    format!(
+        "{}_{}",
+        method.as_str().to_lowercase(),
+        path.trim_matches('_')
+    )
+}

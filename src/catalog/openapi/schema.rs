@@ -1,0 +1,331 @@
+//! Schemas of OpenAPI, made JSON Schema that stands on its own: what is referred to comes along under `$defs`, once, however often and however
+//! deep it refers to itself.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use serde_json::{Map, Value, json};
+
+use super::document::Document;
+
+/// Enough for what an API wants to be sent. Beyond it, anything goes.
+const MOST_DEFINITIONS: usize = 200;
+const LARGEST_DEFINITIONS: usize = 256 << 10;
+
+/// Means nothing to a validator, or something else than it does to OpenAPI.
+const DROPPED: [&str; 8] = [
+    "example",
+    "examples",
+    "xml",
+    "externalDocs",
+    "discriminator",
+    "readOnly",
+    "writeOnly",
+    "nullable",
+];
+const TYPES: [&str; 7] = [
+    "string", "number", "integer", "boolean", "array", "object", "null",
+];
+
+pub(super) struct Converter<'d> {
+    document: &'d Document,
+    /// Names by reference.
+    names: HashMap<String, String>,
+    queue: VecDeque<String>,
+}
+
+/// The fields of an object, however it is put together.
+#[derive(Default)]
+pub(super) struct Fields {
+    pub properties: Vec<(String, Value)>,
+    pub required: HashSet<String>,
+    /// `anyOf` and `oneOf` that only say which fields go together.
+    pub alternatives: Map<String, Value>,
+}
+
+impl<'d> Converter<'d> {
+    pub fn new(document: &'d Document) -> Self {
+        Converter {
+            document,
+            names: HashMap::new(),
+            queue: VecDeque::new(),
+        }
+    }
+
+    /// The schema of one argument: what it refers to stands in its place, so that its type is plain to see.
+    pub fn property(&mut self, schema: Option<&Value>) -> Map<String, Value> {
+        let Some(schema) = schema else {
+            return Map::new();
+        };
+        let mut made = match self.document.resolve(schema) {
+            Ok(target) => self.convert(target),
+            Err(_) => json!({}),
+        };
+        // What stands beside a reference counts too.
+        if let (Some(made), Some(description)) = (made.as_object_mut(), schema.get("description")) {
+            made.insert("description".into(), description.clone());
+        }
+        match made {
+            Value::Object(made) => made,
+            _ => Map::new(),
+        }
+    }
+
+    /// None where it isn't an object with fields: then the body is one argument.
+    pub fn flatten(&self, schema: &Value) -> Option<Fields> {
+        let mut fields = Fields::default();
+        let mut seen = HashSet::new();
+        let found = self.collect(schema, &mut fields, &mut seen);
+        (found && !fields.properties.is_empty()).then_some(fields)
+    }
+
+    fn collect(&self, schema: &Value, fields: &mut Fields, seen: &mut HashSet<String>) -> bool {
+        if let Some(reference) = schema.get("$ref").and_then(Value::as_str)
+            && !seen.insert(reference.to_owned())
+        {
+            return true;
+        }
+        let Ok(target) = self.document.resolve(schema) else {
+            return false;
+        };
+        let own = target["properties"].as_object();
+        let parts = target["allOf"].as_array();
+        let mut found = own.is_some();
+        for (name, property) in own.into_iter().flatten() {
+            let plain = self.document.resolve(property).unwrap_or(property);
+            if plain["readOnly"] == true {
+                continue;
+            }
+            match fields
+                .properties
+                .iter_mut()
+                .find(|(known, _)| known == name)
+            {
+                Some((_, known)) => *known = property.clone(),
+                None => fields.properties.push((name.clone(), property.clone())),
+            }
+        }
+        let required = target["required"].as_array().into_iter().flatten();
+        fields
+            .required
+            .extend(required.filter_map(|name| name.as_str().map(str::to_owned)));
+        for part in parts.into_iter().flatten() {
+            found |= self.collect(part, fields, seen);
+        }
+        for key in ["anyOf", "oneOf"] {
+            let Some(choices) = target[key].as_array() else {
+                continue;
+            };
+            let only_required = |choice: &Value| {
+                let choice = choice.as_object();
+                choice.is_some_and(|choice| choice.keys().all(|key| key == "required"))
+            };
+            if own.is_some() && choices.iter().all(only_required) {
+                fields
+                    .alternatives
+                    .insert(key.to_owned(), target[key].clone());
+            } else if own.is_none() && parts.is_none() {
+                return false;
+            }
+        }
+        found
+    }
+
+    /// A schema with its references as names of definitions.
+    fn convert(&mut self, schema: &Value) -> Value {
+        let Some(schema) = schema.as_object() else {
+            return match schema {
+                Value::Bool(truth) => json!(truth),
+                _ => json!({}),
+            };
+        };
+        if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+            return match self.name(reference) {
+                Some(name) => json!({"$ref": format!("#/$defs/{name}")}),
+                None => json!({}),
+            };
+        }
+        let nullable = schema.get("nullable").is_some_and(|truth| truth == true);
+        let mut made = Map::new();
+        for (key, value) in schema {
+            if DROPPED.contains(&key.as_str())
+                || (key.starts_with("x-") && !key.starts_with("x-ati"))
+            {
+                continue;
+            }
+            if let Some(value) = self.keyword(key, value, schema) {
+                made.insert(key.clone(), value);
+            }
+        }
+        bounds(schema, &mut made);
+        if schema.get("type").is_some_and(|kind| kind == "file") {
+            made.insert("type".into(), json!("string"));
+            made.insert("x-ati-file".into(), json!(true));
+        }
+        if nullable {
+            allow_null(&mut made);
+        }
+        Value::Object(made)
+    }
+
+    fn keyword(&mut self, key: &str, value: &Value, schema: &Map<String, Value>) -> Option<Value> {
+        Some(match (key, value) {
+            ("properties" | "patternProperties" | "dependentSchemas", Value::Object(map)) => {
+                let mut made = Map::new();
+                for (name, property) in map {
+                    let plain = self.document.resolve(property).unwrap_or(property);
+                    if plain["readOnly"] != true {
+                        made.insert(name.clone(), self.convert(property));
+                    }
+                }
+                Value::Object(made)
+            }
+            ("allOf" | "anyOf" | "oneOf" | "prefixItems", Value::Array(list))
+                if !list.is_empty() =>
+            {
+                Value::Array(list.iter().map(|item| self.convert(item)).collect())
+            }
+            (
+                "items"
+                | "additionalProperties"
+                | "not"
+                | "contains"
+                | "propertyNames"
+                | "if"
+                | "then"
+                | "else"
+                | "unevaluatedProperties"
+                | "unevaluatedItems",
+                value @ (Value::Object(_) | Value::Bool(_)),
+            ) => self.convert(value),
+            ("required", Value::Array(names)) => {
+                // What can't be sent can't be required.
+                let read_only = |name: &Value| {
+                    let property = schema
+                        .get("properties")
+                        .and_then(|all| all.get(name.as_str()?));
+                    let plain = property.and_then(|property| self.document.resolve(property).ok());
+                    Some(plain?["readOnly"] == true)
+                };
+                let kept: Vec<Value> = names
+                    .iter()
+                    .filter(|name| name.is_string() && read_only(name) != Some(true))
+                    .cloned()
+                    .collect();
+                if kept.is_empty() {
+                    return None;
+                }
+                Value::Array(kept)
+            }
+            ("type", Value::String(kind)) if TYPES.contains(&kind.as_str()) => value.clone(),
+            ("type", Value::Array(_)) => value.clone(),
+            ("enum", Value::Array(list)) if !list.is_empty() => value.clone(),
+            (
+                "description" | "title" | "format" | "pattern" | "contentMediaType"
+                | "contentEncoding",
+                Value::String(_),
+            ) => value.clone(),
+            ("default" | "const", _) => value.clone(),
+            (
+                "minimum" | "maximum" | "multipleOf" | "minLength" | "maxLength" | "minItems"
+                | "maxItems" | "minProperties" | "maxProperties" | "exclusiveMinimum"
+                | "exclusiveMaximum",
+                Value::Number(_),
+            ) => value.clone(),
+            ("uniqueItems" | "deprecated", Value::Bool(_)) => value.clone(),
+            (key, _) if key.starts_with("x-ati") => value.clone(),
+            _ => return None,
+        })
+    }
+
+    /// The name that a reference has among the definitions.
+    fn name(&mut self, reference: &str) -> Option<String> {
+        if let Some(known) = self.names.get(reference) {
+            return Some(known.clone());
+        }
+        self.document.find(reference).ok()?;
+        if self.names.len() >= MOST_DEFINITIONS {
+            return None;
+        }
+        let last = reference.rsplit('/').next().unwrap_or_default();
+        let plain: String = last
+            .chars()
+            .map(|c| {
+                if c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.') {
+                    c
+                } else {
+                    '_'
+                }
+            })
+            .collect();
+        let mut name = plain.clone();
+        let mut number = 1;
+        while self.names.values().any(|known| *known == name) {
+            number += 1;
+            name = format!("{plain}_{number}");
+        }
+        self.names.insert(reference.to_owned(), name.clone());
+        self.queue.push_back(reference.to_owned());
+        Some(name)
+    }
+
+    /// Everything that was referred to, and what that refers to.
+    pub fn definitions(mut self) -> Map<String, Value> {
+        let mut made = Map::new();
+        let mut size = 0;
+        while let Some(reference) = self.queue.pop_front() {
+            let target = self.document.find(&reference).map(Cow::Borrowed);
+            let schema = match target {
+                Ok(target) if size < LARGEST_DEFINITIONS => self.convert(&target),
+                _ => json!({}),
+            };
+            size += weight(&schema);
+            if let Some(name) = self.names.get(&reference) {
+                made.insert(name.clone(), schema);
+            }
+        }
+        made
+    }
+}
+
+/// About as large as its text, without making it.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, value)| key.len() + 4 + weight(value))
+            .sum(),
+        Value::Array(list) => list.iter().map(|item| 1 + weight(item)).sum(),
+        Value::String(text) => text.len() + 2,
+        _ => 4,
+    }
+}
+
+/// 3.0 has `exclusiveMinimum: true` beside `minimum`.
+fn bounds(schema: &Map<String, Value>, made: &mut Map<String, Value>) {
+    for (bound, exclusive) in [
+        ("minimum", "exclusiveMinimum"),
+        ("maximum", "exclusiveMaximum"),
+    ] {
+        if schema.get(exclusive).is_some_and(|truth| truth == true)
+            && let Some(value) = made.shift_remove(bound)
+        {
+            made.insert(exclusive.to_owned(), value);
+        }
+    }
+}
+
+fn allow_null(schema: &mut Map<String, Value>) {
+    match schema.get_mut("type") {
+        Some(kind @ Value::String(_)) => *kind = json!([kind.clone(), "null"]),
+        Some(Value::Array(kinds)) if !kinds.iter().any(|kind| kind == "null") => {
+            kinds.push(json!("null"));
+        }
+        _ => {}
+    }
+    if let Some(Value::Array(values)) = schema.get_mut("enum")
+        && !values.contains(&Value::Null)
+    {
+        values.push(Value::Null);
+    }
+}

@@ -1,0 +1,212 @@
+use tracing::info;
+
+use super::name;
+use super::write::{Manifest, save_new};
+use crate::error::{Code, Failure};
+
+#[derive(clap::Args)]
+pub struct Mcp {
+    /// The provider's name; its tools are called <NAME>:<TOOL>
+    name: String,
+
+    #[command(flatten)]
+    pub server: Server,
+
+    #[command(flatten)]
+    about: About,
+}
+
+/// An MCP server, and how to reach it.
+#[derive(clap::Args, Debug, Clone, Default)]
+pub struct Server {
+    /// http or stdio
+    #[arg(long, default_value = "")]
+    pub transport: String,
+
+    /// Where the server is, for http
+    #[arg(long)]
+    pub url: Option<String>,
+
+    /// The program to run, for stdio
+    #[arg(long)]
+    pub command: Option<String>,
+
+    /// An argument of the program; repeatable
+    #[arg(long, allow_hyphen_values = true)]
+    pub args: Vec<String>,
+
+    /// KEY=VALUE for the program; ${name} stands for a credential; repeatable
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub env: Vec<String>,
+
+    /// none, bearer or header
+    #[arg(long, default_value = "none")]
+    pub auth: String,
+
+    /// The credential's name in the keyring
+    #[arg(long)]
+    pub auth_key: Option<String>,
+
+    /// The header that carries it
+    #[arg(long)]
+    pub auth_header: Option<String>,
+}
+
+#[derive(clap::Args)]
+struct About {
+    #[arg(long)]
+    description: Option<String>,
+
+    /// What it is found under
+    #[arg(long)]
+    category: Option<String>,
+}
+
+#[derive(clap::Args)]
+pub struct Cli {
+    /// The provider's name, which is also its tool's
+    name: String,
+
+    /// The program, by name or path
+    #[arg(long)]
+    command: String,
+
+    /// An argument before all others; repeatable
+    #[arg(long, allow_hyphen_values = true)]
+    default_args: Vec<String>,
+
+    /// KEY=VALUE for the program; ${name} stands for a credential, @{name} for a file with it; repeatable
+    #[arg(long, value_name = "KEY=VALUE")]
+    env: Vec<String>,
+
+    /// Seconds after which it is ended [default: 120]
+    #[arg(long)]
+    timeout: Option<u64>,
+
+    #[command(flatten)]
+    about: About,
+}
+
+impl Server {
+    pub fn check(&self) -> Result<(), Failure> {
+        let missing = |what: &str| Failure::new(Code::MissingArg, what.to_owned());
+        match self.transport.as_str() {
+            "http" if self.url.is_none() => {
+                return Err(missing("--url is required for HTTP transport"));
+            }
+            "stdio" if self.command.is_none() => {
+                return Err(missing("--command is required for stdio transport"));
+            }
+            "http" | "stdio" => {}
+            "" => return Err(missing("--transport is required (http or stdio)")),
+            other => {
+                return Err(Failure::invalid(format!(
+                    "Unknown transport: {other} (expected http or stdio)"
+                )));
+            }
+        }
+        match self.auth.as_str() {
+            "none" => Ok(()),
+            "bearer" | "header" if self.auth_key.is_none() => Err(missing(&format!(
+                "--auth-key is required for {} auth",
+                self.auth
+            ))),
+            "bearer" | "header" => Ok(()),
+            other => Err(Failure::invalid(format!(
+                "Unknown auth type: {other} (expected none, bearer or header)"
+            ))),
+        }
+    }
+
+    pub fn environment(&self) -> Result<Vec<(String, String)>, Failure> {
+        pairs(&self.env)
+    }
+}
+
+pub fn mcp(args: &Mcp) -> Result<u8, Failure> {
+    let name = name::check(&args.name)?;
+    args.server.check()?;
+    save_new(name, &mcp_manifest(name, &args.server, &args.about)?)?;
+    if let Some(key) = &args.server.auth_key {
+        info!("remember: ati key set {key} <value>");
+    }
+    Ok(0)
+}
+
+/// The same for a server that was only meant for a while.
+pub fn save_server(name: &str, server: &Server) -> Result<(), Failure> {
+    let about = About {
+        description: None,
+        category: None,
+    };
+    save_new(name, &mcp_manifest(name, server, &about)?)
+}
+
+fn mcp_manifest(name: &str, server: &Server, about: &About) -> Result<Manifest, Failure> {
+    let default = format!("{name} MCP provider");
+    let mut manifest = Manifest::new(
+        name,
+        about.description.as_deref().unwrap_or(&default),
+        "mcp",
+    );
+    manifest
+        .text("mcp_transport", &server.transport)
+        .optional("mcp_url", server.url.as_deref())
+        .optional("mcp_command", server.command.as_deref())
+        .list("mcp_args", &server.args)
+        .text("auth_type", &server.auth)
+        .optional("auth_key_name", server.auth_key.as_deref())
+        .optional("auth_header_name", server.auth_header.as_deref())
+        .optional("category", about.category.as_deref())
+        .map("mcp_env", &server.environment()?);
+    Ok(manifest)
+}
+
+pub fn cli(args: &Cli) -> Result<u8, Failure> {
+    let name = name::check(&args.name)?;
+    if args.command.trim().is_empty() {
+        return Err(Failure::invalid("--command is empty"));
+    }
+    let env = pairs(&args.env)?;
+    let default = format!("{name} CLI provider");
+    let description = args.about.description.as_deref().unwrap_or(&default);
+    let mut manifest = Manifest::new(name, description, "cli");
+    manifest
+        .text("cli_command", &args.command)
+        .list("cli_default_args", &args.default_args);
+    if let Some(timeout) = args.timeout {
+        let seconds = i64::try_from(timeout).unwrap_or(i64::MAX);
+        manifest.value("cli_timeout_secs", toml::Value::Integer(seconds));
+    }
+    manifest
+        .text("auth_type", "none")
+        .optional("category", args.about.category.as_deref())
+        .map("cli_env", &env);
+    save_new(name, &manifest)?;
+    for key in env.iter().flat_map(|(_, value)| references(value)) {
+        info!("remember: ati key set {key} <value>");
+    }
+    Ok(0)
+}
+
+/// Names in `${}` and `@{}`.
+fn references(value: &str) -> Vec<&str> {
+    ["${", "@{"]
+        .iter()
+        .flat_map(|open| value.split(open).skip(1))
+        .filter_map(|rest| rest.split_once('}'))
+        .map(|(name, _)| name)
+        .collect()
+}
+
+fn pairs(texts: &[String]) -> Result<Vec<(String, String)>, Failure> {
+    texts
+        .iter()
+        .map(|text| match text.split_once('=') {
+            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+            _ => Err(Failure::invalid(format!(
+                "Invalid --env format: {text} (expected KEY=VALUE)"
+            ))),
+        })
+        .collect()
+}

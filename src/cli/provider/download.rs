@@ -1,0 +1,151 @@
+//! Documents, from files and from the net.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::warn;
+use url::Url;
+
+use super::super::runtime;
+use crate::catalog::openapi::LARGEST;
+use crate::config::Environment;
+use crate::egress::{self, Clients, Resolver};
+use crate::error::{Code, Failure};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A document's text, and where it was found.
+pub struct Found {
+    pub text: String,
+    pub at: Option<Url>,
+}
+
+pub fn read(source: &str) -> Result<Found, Failure> {
+    if !source.contains("://") {
+        return from_file(source);
+    }
+    let url = Url::parse(source)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+        .ok_or_else(|| Failure::invalid(format!("'{source}' is not an http or https URL")))?;
+    if url.scheme() == "http" {
+        warn!("the document comes over plain HTTP: anybody on the way can change it");
+    }
+    let env = Environment::read();
+    if !env.problems.is_empty() {
+        return Err(Failure::from_problems("the environment", &env.problems));
+    }
+    let text = runtime()?.block_on(async {
+        tokio::time::timeout(TIMEOUT, fetch(&url, &env))
+            .await
+            .unwrap_or_else(|_| {
+                Err(Failure::new(
+                    Code::ProviderTimeout,
+                    "the download timed out after 30 s",
+                ))
+            })
+    })?;
+    Ok(Found {
+        text,
+        at: Some(url),
+    })
+}
+
+fn from_file(path: &str) -> Result<Found, Failure> {
+    let failed = |e: std::io::Error| Failure::invalid(format!("{path}: {e}"));
+    let size = std::fs::metadata(path).map_err(failed)?.len();
+    if size > LARGEST as u64 {
+        return Err(Failure::invalid(format!(
+            "{path}: larger than {} MiB",
+            LARGEST >> 20
+        )));
+    }
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    Ok(Found { text, at: None })
+}
+
+async fn fetch(url: &Url, env: &Environment) -> Result<String, Failure> {
+    let upstream = |message: String| Failure::new(Code::UpstreamError, message);
+    let origin = url.origin().ascii_serialization();
+    let blocked = || {
+        Failure::invalid(format!(
+            "SSRF protection: URL '{origin}' targets a private/internal network address"
+        ))
+    };
+    let clients = Clients::new(
+        &egress::Settings::default(),
+        env.guard,
+        Arc::new(Resolver::new(&[])),
+    );
+    clients.guard().check(url).map_err(|_| blocked())?;
+    let client = clients
+        .get(None)
+        .map_err(|problem| Failure::new(Code::ExecutionFailed, problem.to_string()))?;
+    let failed = |e: reqwest::Error| match egress::fault(&e) {
+        Ok(fault) => upstream(format!("the download failed: {}", fault.words())),
+        Err(_) => blocked(),
+    };
+    let mut response = client.get(url.clone()).send().await.map_err(failed)?;
+    let status = response.status();
+    if status.is_redirection() {
+        let target = response.headers().get(http::header::LOCATION);
+        let target = target.and_then(|value| value.to_str().ok()).unwrap_or("?");
+        return Err(Failure::invalid(format!(
+            "URL redirected to '{target}' — fetch the target URL directly to avoid SSRF"
+        )));
+    }
+    if !status.is_success() {
+        return Err(upstream(format!(
+            "the download failed: HTTP {}",
+            status.as_u16()
+        )));
+    }
+    let mut progress = Progress::new(response.content_length());
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(failed)? {
+        body.extend_from_slice(&chunk);
+        progress.show(body.len());
+        if body.len() > LARGEST {
+            return Err(Failure::invalid(format!(
+                "the document is larger than {} MiB",
+                LARGEST >> 20
+            )));
+        }
+    }
+    progress.done();
+    String::from_utf8(body).map_err(|_| Failure::invalid("the document is no text"))
+}
+
+/// How far a download is, for somebody who watches.
+struct Progress {
+    total: Option<u64>,
+    watched: bool,
+    shown: usize,
+}
+
+impl Progress {
+    fn new(total: Option<u64>) -> Self {
+        Progress {
+            total,
+            watched: std::io::stderr().is_terminal(),
+            shown: 0,
+        }
+    }
+
+    fn show(&mut self, done: usize) {
+        if self.watched && done >= self.shown + (256 << 10) {
+            self.shown = done;
+            let of = self
+                .total
+                .map_or_else(String::new, |total| format!(" of {}", total >> 10));
+            let _ = write!(std::io::stderr(), "\r{}{of} KiB ", done >> 10);
+        }
+    }
+
+    fn done(&self) {
+        if self.shown > 0 {
+            let _ = write!(std::io::stderr(), "\r                              \r");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use tracing::{debug, info, warn};
+
+use super::download::{self, Found};
+use super::write::{Manifest, manifest_path, save};
+use super::{super::output, name};
+use crate::catalog::openapi::{Document, Scheme, Selection, Survey};
+use crate::config;
+use crate::error::Failure;
+
+/// More than these are listed with --verbose.
+const LISTED: usize = 20;
+
+#[derive(clap::Args)]
+pub struct Import {
+    /// A file, or an http or https URL
+    spec: String,
+
+    /// The provider's name [default: made of the URL's host or the file's name]
+    #[arg(long)]
+    name: Option<String>,
+
+    /// The credential's name in the keyring [default: <NAME>_api_key]
+    #[arg(long)]
+    auth_key: Option<String>,
+
+    /// Only operations with this tag; repeatable
+    #[arg(long)]
+    include_tags: Vec<String>,
+
+    /// Print what would be written, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Inspect {
+    /// A file, or an http or https URL
+    spec: String,
+
+    /// Only operations with this tag; repeatable
+    #[arg(long)]
+    include_tags: Vec<String>,
+}
+
+impl Import {
+    /// As `provider load --save` means it.
+    pub fn of(spec: &str, name: &str, auth_key: &str) -> Self {
+        Import {
+            spec: spec.to_owned(),
+            name: Some(name.to_owned()),
+            auth_key: Some(auth_key.to_owned()),
+            include_tags: Vec::new(),
+            dry_run: false,
+        }
+    }
+}
+
+/// A document that was read, and what it would become.
+pub struct Imported {
+    pub document: Document,
+    pub name: String,
+    pub base_url: String,
+    pub survey: Survey,
+}
+
+pub fn read(
+    spec: &str,
+    chosen: Option<&str>,
+    include_tags: &[String],
+) -> Result<Imported, Failure> {
+    let Found { text, at } = download::read(spec)?;
+    let document = Document::parse(&text).map_err(|e| Failure::invalid(format!("{spec}: {e}")))?;
+    let name = match chosen {
+        Some(name) => name::check(name)?.to_owned(),
+        None => name::derive(spec),
+    };
+    let base_url = document.base_url(at.as_ref());
+    let selection = Selection {
+        include_tags: include_tags.to_vec(),
+        ..Selection::default()
+    };
+    let survey = document.survey(&name, &base_url).select(&selection);
+    Ok(Imported {
+        document,
+        name,
+        base_url,
+        survey,
+    })
+}
+
+pub fn import(args: &Import) -> Result<u8, Failure> {
+    let imported = read(&args.spec, args.name.as_deref(), &args.include_tags)?;
+    let name = &imported.name;
+    let key = args
+        .auth_key
+        .clone()
+        .unwrap_or_else(|| format!("{name}_api_key"));
+    let manifest = manifest(&imported, &key, &args.include_tags).render();
+    let scheme = imported.document.auth().scheme;
+    if args.dry_run {
+        output::line(&format!("--- Generated manifest ({name}.toml) ---"));
+        output::line(manifest.trim_end());
+        let (title, count) = (imported.document.title(), imported.survey.operations.len());
+        output::line(&format!("\n--- Spec: {title} ({count} operations) ---"));
+        output::line(&format!("Would save spec to: ~/.ati/specs/{name}.json"));
+        output::line(&format!(
+            "Would save manifest to: ~/.ati/manifests/{name}.toml"
+        ));
+        return Ok(0);
+    }
+    let spec = config::ati_dir().join("specs").join(format!("{name}.json"));
+    // The document first: a manifest without one would be a provider without tools.
+    save(&spec, imported.document.to_json().as_bytes())?;
+    save(&manifest_path(name), manifest.as_bytes())?;
+    info!("saved spec {}", spec.display());
+    info!("saved manifest {}", manifest_path(name).display());
+    report(&imported.survey);
+    if !imported.base_url.contains("://") {
+        warn!("the document doesn't say where its API is: set base_url in the manifest");
+    }
+    if scheme != Scheme::None {
+        info!("store the credential: ati key set {key} <your-api-key>");
+    }
+    if let Scheme::OAuth2 { .. } = scheme {
+        info!("and its secret: ati key set {key}_secret <your-client-secret>");
+    }
+    Ok(0)
+}
+
+/// Every operation is accounted for.
+fn report(survey: &Survey) {
+    let (registered, left_out) = (survey.operations.len(), survey.left_out.len());
+    if left_out == 0 {
+        info!("{registered} operations registered");
+        return;
+    }
+    info!("{registered} operations registered, {left_out} left out:");
+    for (n, operation) in survey.left_out.iter().enumerate() {
+        let line = format!(
+            "  {} {}: {}",
+            operation.method, operation.path, operation.reason
+        );
+        if n < LISTED {
+            info!("{line}");
+        } else {
+            debug!("{line}");
+        }
+    }
+    if left_out > LISTED {
+        info!("  and {} more: --verbose lists them", left_out - LISTED);
+    }
+}
+
+fn manifest(imported: &Imported, key: &str, include_tags: &[String]) -> Manifest {
+    let Imported {
+        document,
+        name,
+        base_url,
+        ..
+    } = imported;
+    let detected = document.auth();
+    let title = match document.title() {
+        "" => name,
+        title => title,
+    };
+    let mut manifest = Manifest::new(name, title, "openapi");
+    if !detected.others.is_empty() {
+        manifest.comment("The document also offers:");
+        for other in &detected.others {
+            manifest.comment(&format!("  {other}"));
+        }
+    }
+    manifest
+        .text("base_url", base_url)
+        .text("openapi_spec", &format!("{name}.json"))
+        .text("auth_type", detected.scheme.auth_type());
+    if detected.scheme != Scheme::None {
+        manifest.text("auth_key_name", key);
+    }
+    match &detected.scheme {
+        Scheme::Header(header) => {
+            manifest.text("auth_header_name", header);
+        }
+        Scheme::Query(query) => {
+            manifest.text("auth_query_name", query);
+        }
+        Scheme::OAuth2 { token_url } => {
+            manifest
+                .text("auth_secret_name", &format!("{key}_secret"))
+                .text("oauth2_token_url", token_url);
+        }
+        Scheme::None | Scheme::Bearer | Scheme::Basic => {}
+    }
+    manifest.list("openapi_include_tags", include_tags);
+    manifest
+}
+
+pub fn inspect(args: &Inspect) -> Result<u8, Failure> {
+    let imported = read(&args.spec, None, &args.include_tags)?;
+    let document = &imported.document;
+    output::line(&format!(
+        "OpenAPI: {} v{}",
+        document.title(),
+        document.version_text()
+    ));
+    let description: String = document.description().chars().take(120).collect();
+    if !description.is_empty() {
+        output::line(&format!("  {}", description.replace(char::is_control, " ")));
+    }
+    output::line(&format!("Base URL: {}", imported.base_url));
+    let scheme = document.auth().scheme;
+    let detail = match &scheme {
+        Scheme::Header(name) => format!(" (auth_header_name={name})"),
+        Scheme::Query(name) => format!(" (auth_query_name={name})"),
+        _ => String::new(),
+    };
+    output::line(&format!("Auth: {}{detail}", scheme.auth_type()));
+    output::line(&format!(
+        "\nOperations ({}):",
+        imported.survey.operations.len()
+    ));
+    let mut by_tag: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (n, operation) in imported.survey.operations.iter().enumerate() {
+        let tag = operation.tags.first().map_or("(untagged)", String::as_str);
+        by_tag.entry(tag).or_default().push(n);
+    }
+    for (tag, operations) in by_tag {
+        output::line(&format!("  TAG: {tag} ({} operations)", operations.len()));
+        for operation in operations.iter().map(|n| &imported.survey.operations[*n]) {
+            let text: String = operation.description.chars().take(50).collect();
+            let line = format!(
+                "    {:<24} {:<7} {:<30} {}",
+                operation.id,
+                operation.method.as_str(),
+                operation.endpoint,
+                text.replace(char::is_control, " ")
+            );
+            output::line(line.trim_end());
+        }
+    }
+    if !imported.survey.left_out.is_empty() {
+        output::line(&format!("\nLeft out ({}):", imported.survey.left_out.len()));
+        for operation in &imported.survey.left_out {
+            output::line(&format!(
+                "    {:<7} {:<30} {}",
+                operation.method, operation.path, operation.reason
+            ));
+        }
+    }
+    Ok(0)
+}
+
+/// What a provider needs before it can be used, in the words of `provider load`.
+pub fn auth_summary(imported: &Imported, key: &str, resolved: bool) -> serde_json::Value {
+    let scheme = imported.document.auth().scheme;
+    let mut auth = json!({
+        "type": scheme.auth_type(),
+        "key_name": (scheme != Scheme::None).then_some(key),
+        "description": match &scheme {
+            Scheme::None => "no credential".to_owned(),
+            Scheme::Bearer => "a bearer token".to_owned(),
+            Scheme::Basic => "a user name".to_owned(),
+            Scheme::Header(name) => format!("an API key in the header {name}"),
+            Scheme::Query(name) => format!("an API key in the query parameter {name}"),
+            Scheme::OAuth2 { .. } => "an OAuth2 client".to_owned(),
+        },
+        "resolved": resolved,
+    });
+    match scheme {
+        Scheme::Header(name) => auth["header_name"] = json!(name),
+        Scheme::Query(name) => auth["query_name"] = json!(name),
+        _ => {}
+    }
+    auth
+}

@@ -1,0 +1,162 @@
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+use tracing::info;
+
+use super::super::{Format, local::Local, output};
+use super::name;
+use super::write::manifest_path;
+use crate::config::{self, ManifestFile, Origin};
+use crate::error::{Code, Failure};
+
+/// What there is, on this machine.
+fn manifests() -> Result<Vec<ManifestFile>, Failure> {
+    let mut problems = Vec::new();
+    let found = config::read_manifests(&config::ati_dir(), &mut problems);
+    if problems.is_empty() {
+        Ok(found)
+    } else {
+        Err(Failure::from_problems("the manifests", &problems))
+    }
+}
+
+fn text<'a>(manifest: &'a ManifestFile, key: &str) -> &'a str {
+    manifest
+        .provider
+        .get(key)
+        .and_then(toml::Value::as_str)
+        .unwrap_or_default()
+}
+
+fn is_internal(manifest: &ManifestFile) -> bool {
+    let internal = manifest.provider.get("internal");
+    internal.and_then(toml::Value::as_bool).unwrap_or(false)
+}
+
+fn kind(manifest: &ManifestFile) -> String {
+    match manifest.handler.as_str() {
+        "mcp" => match text(manifest, "mcp_transport") {
+            "" => "mcp/stdio".to_owned(),
+            transport => format!("mcp/{transport}"),
+        },
+        handler @ ("openapi" | "cli") => handler.to_owned(),
+        _ => "http".to_owned(),
+    }
+}
+
+fn auth(manifest: &ManifestFile) -> &str {
+    match text(manifest, "auth_type") {
+        "" => "none",
+        auth => auth,
+    }
+}
+
+pub fn list(format: Format) -> Result<u8, Failure> {
+    let manifests = manifests()?;
+    if manifests.is_empty() {
+        output::line(
+            "No providers configured. Run `ati provider import-openapi`, `add-mcp` or `add-cli` to add one.",
+        );
+        return Ok(0);
+    }
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    for tool in Local::load()?.catalog.tools() {
+        *counts.entry(tool.provider.name.clone()).or_default() += 1;
+    }
+    let rows: Vec<Value> = manifests
+        .iter()
+        .map(|manifest| {
+            let tools = match manifest.handler.as_str() {
+                "mcp" => "auto".to_owned(),
+                "cli" if manifest.tools.is_empty() => "1".to_owned(),
+                _ => counts.get(&manifest.name).copied().unwrap_or(0).to_string(),
+            };
+            let mut row = json!({
+                "name": manifest.name,
+                "type": kind(manifest),
+                "description": text(manifest, "description"),
+                "auth": auth(manifest),
+                "tools": tools,
+                "internal": is_internal(manifest),
+                "source": "permanent",
+            });
+            if let Origin::Cached { remaining_seconds } = manifest.origin {
+                row["source"] = json!("cached");
+                row["remaining_seconds"] = json!(remaining_seconds);
+            }
+            row
+        })
+        .collect();
+    if format == Format::Json {
+        output::pretty(&rows);
+        return Ok(0);
+    }
+    let cells = rows.iter().map(|row| {
+        ["auth", "description", "name", "tools", "type"]
+            .map(|key| row[key].as_str().unwrap_or_default().to_owned())
+            .to_vec()
+    });
+    output::table(&["AUTH", "DESCRIPTION", "NAME", "TOOLS", "TYPE"], cells);
+    Ok(0)
+}
+
+pub fn info(name: &str, format: Format) -> Result<u8, Failure> {
+    let manifests = manifests()?;
+    let manifest = manifests
+        .iter()
+        .find(|manifest| manifest.name == name)
+        .ok_or_else(|| {
+            Failure::new(
+                Code::ProviderNotFound,
+                format!(
+                    "Provider '{name}' not found. Run 'ati provider list' to see what there is."
+                ),
+            )
+        })?;
+    let category = text(manifest, "category");
+    let mut info = json!({
+        "name": manifest.name,
+        "description": text(manifest, "description"),
+        "handler": manifest.handler,
+        "base_url": text(manifest, "base_url"),
+        "auth_type": auth(manifest),
+        "category": (!category.is_empty()).then_some(category),
+        "internal": is_internal(manifest),
+    });
+    if manifest.handler == "cli" {
+        for key in ["cli_command", "cli_default_args", "cli_timeout_secs"] {
+            info[key] = json!(manifest.provider.get(key));
+        }
+    }
+    if manifest.handler == "mcp" {
+        for key in ["mcp_transport", "mcp_url", "mcp_command", "mcp_args"] {
+            if let Some(value) = manifest.provider.get(key) {
+                info[key] = json!(value);
+            }
+        }
+    }
+    if let Some(skills) = manifest.provider.get("skills") {
+        info["skills"] = json!(skills);
+    }
+    output::value(&info, format);
+    Ok(0)
+}
+
+/// By the file's name, which is what `add` and `import` made.
+pub fn remove(name: &str) -> Result<u8, Failure> {
+    let path = manifest_path(name::check(name)?);
+    match std::fs::remove_file(&path) {
+        Ok(()) => {
+            info!(name, "removed manifest {}", path.display());
+            Ok(0)
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(Failure::new(
+            Code::ProviderNotFound,
+            format!("Manifest not found: {}", path.display()),
+        )),
+        Err(e) => Err(Failure::new(
+            Code::ExecutionFailed,
+            format!("{}: {e}", path.display()),
+        )),
+    }
+}

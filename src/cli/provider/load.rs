@@ -1,0 +1,240 @@
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value, json};
+use tracing::info;
+
+use super::super::{Format, output};
+use super::add::{self, Server};
+use super::import::{self, auth_summary};
+use super::name;
+use super::write::save;
+use crate::catalog::openapi::Scheme;
+use crate::config::{self, Environment};
+use crate::credential::Template;
+use crate::error::{Code, Failure};
+use crate::keyring::{self, Fallback, Keyring, Places};
+use crate::telemetry::audit::timestamp;
+
+#[derive(clap::Args)]
+pub struct Load {
+    /// An OpenAPI document: a file, or an http or https URL
+    spec: Option<String>,
+
+    /// An MCP server instead
+    #[arg(long)]
+    mcp: bool,
+
+    /// The provider's name [default: made of the URL's host or the file's name]
+    #[arg(long)]
+    name: Option<String>,
+
+    /// How long it is kept, in seconds
+    #[arg(long, default_value_t = 3600)]
+    ttl: u64,
+
+    /// Keep it for good, with a manifest
+    #[arg(long)]
+    save: bool,
+
+    /// The query parameter that carries the credential, where the document doesn't say so
+    #[arg(long)]
+    auth_query: Option<String>,
+
+    #[command(flatten)]
+    server: Server,
+}
+
+pub fn load(args: &Load, format: Format) -> Result<u8, Failure> {
+    let summary = if args.mcp {
+        load_mcp(args)?
+    } else {
+        load_openapi(args)?
+    };
+    if let Some(summary) = summary {
+        output::value(&summary, format);
+    }
+    Ok(0)
+}
+
+fn load_openapi(args: &Load) -> Result<Option<Value>, Failure> {
+    let Some(spec) = &args.spec else {
+        return Err(Failure::new(
+            Code::MissingArg,
+            "OpenAPI mode requires a spec path or URL. For an MCP server, add --mcp.",
+        ));
+    };
+    let imported = import::read(spec, args.name.as_deref(), &[])?;
+    let name = imported.name.clone();
+    let scheme = imported.document.auth().scheme;
+    let key = args
+        .server
+        .auth_key
+        .clone()
+        .unwrap_or_else(|| format!("{name}_api_key"));
+    if args.save {
+        let import = import::Import::of(spec, &name, &key);
+        import::import(&import)?;
+        return Ok(None);
+    }
+    // What the caller says counts where the document says nothing.
+    let (auth_type, header, query) = match (&scheme, &args.auth_query, &args.server.auth_header) {
+        (_, Some(query), _) => ("query", None, Some(query.clone())),
+        (_, None, Some(header)) => ("header", Some(header.clone()), None),
+        (Scheme::Header(name), ..) => ("header", Some(name.clone()), None),
+        (Scheme::Query(name), ..) => ("query", None, Some(name.clone())),
+        (Scheme::None, ..) if args.server.auth == "bearer" => ("bearer", None, None),
+        (scheme, ..) => (scheme.auth_type(), None, None),
+    };
+    let needs_key = auth_type != "none";
+    let resolved = !needs_key || keyring().get(&key).is_some();
+    let mut cached = Map::new();
+    cached.insert("name".into(), json!(name));
+    cached.insert("provider_type".into(), json!("openapi"));
+    cached.insert("base_url".into(), json!(imported.base_url));
+    cached.insert("auth_type".into(), json!(auth_type));
+    cached.insert("auth_key_name".into(), json!(needs_key.then_some(&key)));
+    cached.insert("auth_header_name".into(), json!(header));
+    cached.insert("auth_query_name".into(), json!(query));
+    if let Scheme::OAuth2 { token_url } = &scheme {
+        cached.insert("auth_secret_name".into(), json!(format!("{key}_secret")));
+        cached.insert("oauth2_token_url".into(), json!(token_url));
+    }
+    cached.insert("spec_content".into(), json!(imported.document.to_json()));
+    let until = store(&name, cached, args.ttl)?;
+    let mut auth = auth_summary(&imported, &key, resolved);
+    auth["type"] = json!(auth_type);
+    if let Some(query) = query {
+        auth["query_name"] = json!(query);
+    }
+    Ok(Some(json!({
+        "status": if resolved { "ready" } else { "needs_auth" },
+        "name": name,
+        "provider_type": "openapi",
+        "base_url": imported.base_url,
+        "tools_count": imported.survey.operations.len(),
+        "auth": auth,
+        "setup_commands": setup(&if resolved { vec![] } else { vec![key.as_str()] }),
+        "cached_until": until,
+    })))
+}
+
+fn load_mcp(args: &Load) -> Result<Option<Value>, Failure> {
+    let server = &args.server;
+    server.check()?;
+    let source = server.url.as_deref().or(server.command.as_deref());
+    let name = match &args.name {
+        Some(name) => name::check(name)?.to_owned(),
+        None => name::derive(source.unwrap_or_default()),
+    };
+    if args.save {
+        add::save_server(&name, server)?;
+        return Ok(None);
+    }
+    let env = server.environment()?;
+    let keyring = keyring();
+    let has = |name: &str| keyring.get(name).is_some();
+    let mut variables = Map::new();
+    let mut missing: Vec<String> = Vec::new();
+    for (variable, value) in &env {
+        let template = Template::parse(value);
+        for key in template.keys() {
+            let entry = json!({"keyring_ref": key, "resolved": has(key)});
+            variables.insert(variable.clone(), entry);
+            if !has(key) {
+                missing.push(key.to_owned());
+            }
+        }
+    }
+    let key = server.auth_key.as_deref().filter(|_| server.auth != "none");
+    let needs_auth = key.is_some_and(|key| !has(key));
+    let mut cached = Map::new();
+    cached.insert("name".into(), json!(name));
+    cached.insert("provider_type".into(), json!("mcp"));
+    cached.insert("auth_type".into(), json!(server.auth));
+    cached.insert("auth_key_name".into(), json!(server.auth_key));
+    cached.insert("auth_header_name".into(), json!(server.auth_header));
+    cached.insert("mcp_transport".into(), json!(server.transport));
+    cached.insert("mcp_url".into(), json!(server.url));
+    cached.insert("mcp_command".into(), json!(server.command));
+    cached.insert("mcp_args".into(), json!(server.args));
+    let mcp_env: Map<String, Value> = env
+        .iter()
+        .map(|(key, value)| (key.clone(), json!(value)))
+        .collect();
+    cached.insert("mcp_env".into(), Value::Object(mcp_env));
+    let until = store(&name, cached, args.ttl)?;
+    let status = match (needs_auth, missing.is_empty()) {
+        (true, _) => "needs_auth",
+        (false, false) => "needs_keys",
+        (false, true) => "ready",
+    };
+    missing.extend(key.filter(|_| needs_auth).map(str::to_owned));
+    let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
+    let mut summary = json!({
+        "status": status,
+        "name": name,
+        "provider_type": "mcp",
+        "transport": server.transport,
+        "url": server.url,
+        "command": server.command,
+        "setup_commands": setup(&missing),
+        "cached_until": until,
+        "probe": "failed",
+        "probe_error": "MCP servers are not part of this build yet",
+    });
+    if let Some(key) = key {
+        summary["auth"] = json!({"type": server.auth, "key_name": key, "resolved": !needs_auth});
+    }
+    if !variables.is_empty() {
+        summary["env_vars"] = Value::Object(variables);
+    }
+    Ok(Some(summary))
+}
+
+/// Until when it is kept.
+fn store(name: &str, mut cached: Map<String, Value>, ttl: u64) -> Result<String, Failure> {
+    let now = SystemTime::now();
+    cached.insert("created_at".into(), json!(timestamp(now)));
+    cached.insert("ttl_seconds".into(), json!(ttl));
+    let path = config::cached_provider(&config::ati_dir(), name);
+    save(&path, Value::Object(cached).to_string().as_bytes())?;
+    let until = now.checked_add(Duration::from_secs(ttl)).unwrap_or(now);
+    Ok(timestamp(until))
+}
+
+fn setup(missing: &[&str]) -> Vec<String> {
+    missing
+        .iter()
+        .map(|key| format!("ati key set {key} <your-api-key>"))
+        .collect()
+}
+
+/// What is known without spending a one-shot key.
+fn keyring() -> Keyring {
+    let env = Environment::read();
+    let places = Places {
+        dir: env.ati_dir,
+        one_shot: env.key_file,
+        consume: false,
+    };
+    keyring::load(&places, None, Fallback::Credentials)
+        .map_or_else(|_| Keyring::empty(), |loaded| loaded.keyring)
+}
+
+pub fn unload(name: &str) -> Result<u8, Failure> {
+    let path = config::cached_provider(&config::ati_dir(), name::check(name)?);
+    match std::fs::remove_file(&path) {
+        Ok(()) => {
+            info!(name, "unloaded cached provider");
+            Ok(0)
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(Failure::new(
+            Code::ProviderNotFound,
+            format!("No cached provider '{name}' found."),
+        )),
+        Err(e) => Err(Failure::new(
+            Code::ExecutionFailed,
+            format!("{}: {e}", path.display()),
+        )),
+    }
+}
