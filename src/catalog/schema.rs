@@ -149,6 +149,9 @@ impl Schema {
 
     /// What is wrong with the schema itself.
     pub fn fault(&self) -> Option<String> {
+        if self.value.is_null() {
+            return None;
+        }
         let (validator, fault) = match build(&self.value) {
             Ok(validator) => (Some(validator), None),
             Err(fault) => (None, Some(fault)),
@@ -169,6 +172,9 @@ impl Schema {
                     }
                 }
             }
+        }
+        if self.value.is_null() {
+            return Ok(args);
         }
         let args = Value::Object(args);
         let validator = self.validator.get_or_init(|| build(&self.value).ok());

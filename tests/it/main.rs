@@ -11,6 +11,7 @@ mod hostile;
 mod lifecycle;
 mod openapi;
 mod passthrough;
+mod provider;
 mod run;
 mod security;
 mod ssrf;
