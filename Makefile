@@ -15,8 +15,10 @@ else
 	$(CARGO) test --no-fail-fast
 endif
 
-# With what `test` leaves out because it is heavy.
+# With what `test` leaves out because it is heavy, or comes from elsewhere.
 test-full: deps
+	$(CARGO) build --quiet
+	tests/wild/run "$$(realpath "$${CARGO_TARGET_DIR:-target}")/debug/ati"
 ifdef NEXTEST
 	$(CARGO) nextest run --no-fail-fast --run-ignored all
 else

@@ -22,13 +22,14 @@ def free_port():
         return s.getsockname()[1]
 
 
-def wait_for(port):
-    for _ in range(200):
+def wait_for(port, interval=0.05):
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
         try:
             socket.create_connection(("127.0.0.1", port), 0.2).close()
             return
         except OSError:
-            time.sleep(0.05)
+            time.sleep(interval)
     sys.exit(f"nobody listens on {port}")
 
 

@@ -80,6 +80,8 @@ pub struct Body {
     pub media_type: Option<String>,
     /// The one argument that is the whole body.
     pub argument: Option<String>,
+    /// `x-ati-body-required`: an empty one is better than none.
+    pub required: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -132,6 +134,7 @@ impl Schema {
                 },
                 media_type: text("x-ati-body-type"),
                 argument: text("x-ati-body-argument"),
+                required: value["x-ati-body-required"] == true,
             },
             located: marked
                 || properties

@@ -378,7 +378,7 @@ fn bodies_of_every_kind() {
     );
     assert_eq!(
         deep.target,
-        "/deep?filter%5Ba%5D%5Bb%5D=1&filter%5Bc%5D=1&filter%5Bc%5D=2"
+        "/deep?filter%5Ba%5D%5Bb%5D=1&filter%5Bc%5D%5B0%5D=1&filter%5Bc%5D%5B1%5D=2"
     );
     assert_eq!(
         (deep.header("cookie"), deep.header("x-list")),

@@ -72,6 +72,8 @@ impl Document {
             inputs.parameter(parameter);
         }
         let body = match &parameters.body {
+            // What a GET's body would mean is nobody's to say, and none is sent.
+            _ if method == Method::GET => None,
             Some(body) => Some(body::of_version_2(self, operation, body)?),
             None => body::of_request_body(self, operation)?,
         };
@@ -169,7 +171,13 @@ impl<'d> Inputs<'d> {
     }
 
     /// Two of one name in different places: the later one says its place in its name.
-    fn add(&mut self, name: &str, location: &str, mut schema: Map<String, Value>, required: bool) {
+    fn add(
+        &mut self,
+        name: &str,
+        location: &str,
+        mut schema: Map<String, Value>,
+        required: bool,
+    ) -> String {
         let mut chosen = name.to_owned();
         while self.properties.contains_key(&chosen) {
             chosen = format!("{chosen}_{location}");
@@ -181,7 +189,9 @@ impl<'d> Inputs<'d> {
         if required {
             self.required.push(json!(chosen));
         }
-        self.properties.insert(chosen, Value::Object(schema));
+        self.properties
+            .insert(chosen.clone(), Value::Object(schema));
+        chosen
     }
 
     fn body(&mut self, body: &Body<'_>) -> Result<(), Dangling> {
@@ -197,15 +207,25 @@ impl<'d> Inputs<'d> {
         };
         match fields {
             Some(fields) => {
+                let mut together = Vec::new();
                 for (name, schema) in fields.properties {
                     let required = body.required && fields.required.contains(&name);
                     let mut schema = self.converter.property(Some(&schema));
                     for (key, value) in body.field_marks(&name, &schema) {
                         schema.insert(key.to_owned(), value);
                     }
-                    self.add(&name, "body", schema, required);
+                    let chosen = self.add(&name, "body", schema, required);
+                    together.push((chosen, fields.required.contains(&name)));
                 }
-                self.whole.extend(fields.alternatives);
+                if body.required {
+                    if !fields.together.is_empty() {
+                        let together = Value::Array(fields.together);
+                        self.whole.insert("allOf".into(), together);
+                    }
+                    self.whole.insert("x-ati-body-required".into(), json!(true));
+                } else {
+                    self.whole.extend(all_or_nothing(&together));
+                }
             }
             None => {
                 let mut schema = self.converter.property(Some(&body.schema));
@@ -243,6 +263,26 @@ impl<'d> Inputs<'d> {
         }
         Value::Object(schema)
     }
+}
+
+/// A body that may be absent: who sends a part of it sends what it needs.
+fn all_or_nothing(fields: &[(String, bool)]) -> Option<(String, Value)> {
+    let required: Vec<&String> = fields
+        .iter()
+        .filter(|(_, needed)| *needed)
+        .map(|(name, _)| name)
+        .collect();
+    if required.is_empty() {
+        return None;
+    }
+    let needs: Map<String, Value> = fields
+        .iter()
+        .map(|(name, _)| {
+            let others: Vec<&&String> = required.iter().filter(|other| **other != name).collect();
+            (name.clone(), json!(others))
+        })
+        .collect();
+    Some(("dependentRequired".to_owned(), Value::Object(needs)))
 }
 
 /// Names of tools: harmless, unique, and the same from import to import.

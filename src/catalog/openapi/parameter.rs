@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use http::HeaderName;
 use serde_json::{Value, json};
 
 use super::document::{Dangling, Document, Version};
@@ -63,6 +64,10 @@ pub(super) fn read<'d>(document: &'d Document, raw: &[&'d Value]) -> Result<All<
                 )));
             }
         };
+        // Nobody could send it.
+        if name.trim().is_empty() || (location == "header" && HeaderName::try_from(name).is_err()) {
+            continue;
+        }
         // The specification has these come from elsewhere: content negotiation and security.
         let ignored = ["accept", "content-type", "authorization"];
         if location == "header" && ignored.contains(&name.to_lowercase().as_str()) {

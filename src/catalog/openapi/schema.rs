@@ -39,8 +39,8 @@ pub(super) struct Converter<'d> {
 pub(super) struct Fields {
     pub properties: Vec<(String, Value)>,
     pub required: HashSet<String>,
-    /// `anyOf` and `oneOf` that only say which fields go together.
-    pub alternatives: Map<String, Value>,
+    /// `anyOf` and `oneOf` that only say which fields there must be.
+    pub together: Vec<Value>,
 }
 
 impl<'d> Converter<'d> {
@@ -92,8 +92,7 @@ impl<'d> Converter<'d> {
         let parts = target["allOf"].as_array();
         let mut found = own.is_some();
         for (name, property) in own.into_iter().flatten() {
-            let plain = self.document.resolve(property).unwrap_or(property);
-            if plain["readOnly"] == true {
+            if self.is_read_only(property, 0) {
                 continue;
             }
             match fields
@@ -116,14 +115,19 @@ impl<'d> Converter<'d> {
             let Some(choices) = target[key].as_array() else {
                 continue;
             };
+            let plain = |key: &String| matches!(key.as_str(), "required" | "title" | "description");
             let only_required = |choice: &Value| {
                 let choice = choice.as_object();
-                choice.is_some_and(|choice| choice.keys().all(|key| key == "required"))
+                choice.is_some_and(|choice| {
+                    choice.contains_key("required") && choice.keys().all(plain)
+                })
             };
-            if own.is_some() && choices.iter().all(only_required) {
-                fields
-                    .alternatives
-                    .insert(key.to_owned(), target[key].clone());
+            if choices.iter().all(only_required) {
+                let choices = choices
+                    .iter()
+                    .map(|choice| json!({"required": choice["required"]}));
+                let choices: Vec<Value> = choices.collect();
+                fields.together.push(json!({key: choices}));
             } else if own.is_none() && parts.is_none() {
                 return false;
             }
@@ -173,8 +177,7 @@ impl<'d> Converter<'d> {
             ("properties" | "patternProperties" | "dependentSchemas", Value::Object(map)) => {
                 let mut made = Map::new();
                 for (name, property) in map {
-                    let plain = self.document.resolve(property).unwrap_or(property);
-                    if plain["readOnly"] != true {
+                    if !self.is_read_only(property, 0) {
                         made.insert(name.clone(), self.convert(property));
                     }
                 }
@@ -201,11 +204,8 @@ impl<'d> Converter<'d> {
             ("required", Value::Array(names)) => {
                 // What can't be sent can't be required.
                 let read_only = |name: &Value| {
-                    let property = schema
-                        .get("properties")
-                        .and_then(|all| all.get(name.as_str()?));
-                    let plain = property.and_then(|property| self.document.resolve(property).ok());
-                    Some(plain?["readOnly"] == true)
+                    let property = schema.get("properties")?.get(name.as_str()?)?;
+                    Some(self.is_read_only(property, 0))
                 };
                 let kept: Vec<Value> = names
                     .iter()
@@ -219,7 +219,9 @@ impl<'d> Converter<'d> {
             }
             ("type", Value::String(kind)) if TYPES.contains(&kind.as_str()) => value.clone(),
             ("type", Value::Array(_)) => value.clone(),
-            ("enum", Value::Array(list)) if !list.is_empty() => value.clone(),
+            ("enum", Value::Array(list)) if !list.is_empty() => {
+                Value::Array(list.iter().map(|item| of_type(item, schema)).collect())
+            }
             (
                 "description" | "title" | "format" | "pattern" | "contentMediaType"
                 | "contentEncoding",
@@ -236,6 +238,20 @@ impl<'d> Converter<'d> {
             (key, _) if key.starts_with("x-ati") => value.clone(),
             _ => return None,
         })
+    }
+
+    /// Said by itself, by what it refers to, or by one of its parts.
+    fn is_read_only(&self, property: &Value, depth: usize) -> bool {
+        let Ok(plain) = self.document.resolve(property) else {
+            return false;
+        };
+        let parts = plain["allOf"].as_array().into_iter().flatten();
+        property["readOnly"] == true
+            || plain["readOnly"] == true
+            || (depth < 4
+                && parts
+                    .into_iter()
+                    .any(|part| self.is_read_only(part, depth + 1)))
     }
 
     /// The name that a reference has among the definitions.
@@ -285,6 +301,18 @@ impl<'d> Converter<'d> {
             }
         }
         made
+    }
+}
+
+/// A choice as its type has it: YAML reads `1` as a number, whatever `type` says.
+fn of_type(item: &Value, schema: &Map<String, Value>) -> Value {
+    match (schema.get("type").and_then(Value::as_str), item) {
+        (Some("string"), Value::Number(_) | Value::Bool(_)) => Value::String(item.to_string()),
+        (Some("integer" | "number"), Value::String(text)) => match serde_json::from_str(text) {
+            Ok(number @ Value::Number(_)) => number,
+            _ => item.clone(),
+        },
+        _ => item.clone(),
     }
 }
 

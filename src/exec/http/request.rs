@@ -226,7 +226,9 @@ fn body(
             && tool.method == Method::DELETE
             && !schema.properties.iter().any(declared));
     // Tools from before properties had places send `{}` where they are given nothing; APIs that want a body get one.
-    let nothing = arguments.is_empty() && (schema.located || tool.method == Method::DELETE);
+    let nothing = arguments.is_empty()
+        && (schema.located || tool.method == Method::DELETE)
+        && !schema.body.required;
     if bodiless || nothing {
         return Ok(None);
     }

@@ -54,6 +54,11 @@ pub fn pairs(
     match (value, style.form) {
         (Value::Null, _) => Vec::new(),
         (_, Form::Json) => one(value.to_string()),
+        (Value::Object(_) | Value::Array(_), Form::Deep) => {
+            let mut found = Vec::new();
+            deep(name, value, &write, &mut found);
+            found
+        }
         (Value::Array(list), form) => {
             let items = || list.iter().filter_map(text).map(|item| write(&item));
             let separator = match form {
@@ -68,11 +73,6 @@ pub fn pairs(
                 return Vec::new();
             }
             vec![(write(name), joined.join(&separator))]
-        }
-        (Value::Object(_), Form::Deep) => {
-            let mut found = Vec::new();
-            deep(name, value, &write, &mut found);
-            found
         }
         (Value::Object(map), Form::Form) if style.explode => map
             .iter()
@@ -95,7 +95,7 @@ pub fn pairs(
     }
 }
 
-/// `name[key][inner]=value`.
+/// `name[key][inner]=value`, and numbers for lists: nothing else tells which field belongs to which item.
 fn deep(
     name: &str,
     value: &Value,
@@ -109,8 +109,8 @@ fn deep(
             }
         }
         Value::Array(list) => {
-            for item in list {
-                deep(name, item, write, found);
+            for (place, item) in list.iter().enumerate() {
+                deep(&format!("{name}[{place}]"), item, write, found);
             }
         }
         value => found.extend(text(value).map(|text| (write(name), write(&text)))),
