@@ -2,12 +2,12 @@
 """GitHub's OpenAPI document (13 MB, 1,223 operations): import, start of a server with it, one command, memory. Beside the published crate
 agent-tools-interface, in turn, in one run."""
 
-import argparse, os, re, shutil, statistics, subprocess, sys, tempfile, time
+import argparse, os, re, shutil, statistics, subprocess, sys, tempfile, time, urllib.request
 from datetime import datetime, timezone
 from pathlib import Path
 
 from calls import OURS, PUBLISHED, timed
-from passthrough import ROOT, free_port, machine, wait_for
+from passthrough import ROOT, free_port, machine
 
 DOCUMENT = Path.home() / ".cache" / "ati-wild" / "github" / "generated" / "api.github.com.json"
 
@@ -22,7 +22,14 @@ def start(binary, folder):
     began = time.perf_counter()
     process = subprocess.Popen([str(binary), "proxy", "--port", str(port), "--ati-dir", str(folder)], env=environment(folder), stderr=subprocess.DEVNULL)
     try:
-        wait_for(port, 0.002)
+        # A listener may be there before anybody answers.
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=20) as answer:
+                    answer.read()
+                break
+            except OSError:
+                time.sleep(0.002)
         took = (time.perf_counter() - began) * 1e3
         time.sleep(0.3)
         resident = int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())[1]) / 1024

@@ -4,6 +4,7 @@ mod audit;
 mod auth;
 mod check;
 mod demo;
+mod edge;
 mod init;
 mod key;
 mod local;
@@ -88,6 +89,9 @@ enum Command {
     /// Edit the plaintext credentials
     #[command(subcommand)]
     Key(key::Command),
+    /// Provision and rotate the keyring of an edge
+    #[command(subcommand)]
+    Edge(edge::Command),
     /// Make, issue and check session tokens
     #[command(subcommand)]
     Token(token::Command),
@@ -118,6 +122,8 @@ pub fn run(cli: Cli) -> ExitCode {
             Ok(0)
         }
         Command::Reference(args) => reference::run(&args),
+        // Not `ensure`: a rotation where nothing was bootstrapped makes no folder.
+        Command::Edge(command) => edge::run(command),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut command(), "ati", &mut script);

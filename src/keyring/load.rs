@@ -164,12 +164,14 @@ fn open(
                 })?;
                 warnings.extend(passed_over);
                 let persistent = candidate == Candidate::Persistent;
-                let (source, held) = if persistent {
-                    (Source::Persistent, held.cloned())
+                let source = if persistent {
+                    Source::Persistent
                 } else {
-                    (Source::Sealed, Some(key))
+                    Source::Sealed
                 };
-                return Ok((Keyring::new(entries, source), held));
+                let keyring = Keyring::new(entries, source).sealed_with(&key);
+                let held = if persistent { held.cloned() } else { Some(key) };
+                return Ok((keyring, held));
             }
             Err(error) => failure = Some(error.to_string()),
         }

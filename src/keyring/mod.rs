@@ -10,6 +10,8 @@ mod secret;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use zeroize::Zeroizing;
+
 pub use credentials::{Credentials, mask};
 pub use load::{Fallback, Loaded, Places, load, load_environment};
 pub use locked::refused as memory_lock_refused;
@@ -41,15 +43,62 @@ impl Source {
     }
 }
 
+/// HMAC-SHA256 under the session key over the sorted JSON: the first 16 hexadecimal digits.
+pub fn fingerprint<'a>(
+    key: &SessionKey,
+    entries: impl Iterator<Item = (&'a str, &'a [u8])>,
+) -> String {
+    let mut mac = key.mac();
+    for (n, (name, value)) in entries.enumerate() {
+        let text = |bytes: &[u8]| {
+            let text = Zeroizing::new(String::from_utf8_lossy(bytes).into_owned());
+            Zeroizing::new(serde_json::to_string(&*text).unwrap_or_default())
+        };
+        mac.update(if n == 0 { b"{" } else { b"," });
+        mac.update(text(name.as_bytes()).as_bytes());
+        mac.update(b":");
+        mac.update(text(value).as_bytes());
+    }
+    mac.update(b"}");
+    hex::encode(&mac.sign().as_ref()[..8])
+}
+
 /// The credentials of one snapshot, by name.
 pub struct Keyring {
     entries: BTreeMap<String, Secret>,
     source: Source,
+    fingerprint: Option<String>,
 }
+
+/// Names and texts on their way into a keyring.
+pub type Entries = BTreeMap<String, Zeroizing<String>>;
 
 impl Keyring {
     pub(crate) fn new(entries: BTreeMap<String, Secret>, source: Source) -> Self {
-        Keyring { entries, source }
+        Keyring {
+            entries,
+            source,
+            fingerprint: None,
+        }
+    }
+
+    /// With the fingerprint that this key gives it.
+    pub(crate) fn sealed_with(mut self, key: &SessionKey) -> Self {
+        let entries = self
+            .entries
+            .iter()
+            .map(|(name, secret)| (name.as_str(), secret.expose()));
+        self.fingerprint = Some(fingerprint(key, entries));
+        self
+    }
+
+    /// Tells two sealed keyrings apart, and nothing about what is in them.
+    pub fn fingerprint(&self) -> Option<&str> {
+        self.fingerprint.as_deref()
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
     }
 
     pub fn empty() -> Self {

@@ -55,6 +55,14 @@ impl SessionKey {
         zeroize::Zeroizing::new(STANDARD.encode(self.0.expose()))
     }
 
+    /// For fingerprints.
+    pub(super) fn mac(&self) -> ring::hmac::Context {
+        ring::hmac::Context::with_key(&ring::hmac::Key::new(
+            ring::hmac::HMAC_SHA256,
+            self.0.expose(),
+        ))
+    }
+
     fn cipher(&self) -> Aes256Gcm {
         Aes256Gcm::new_from_slice(self.0.expose()).expect("a session key has 32 bytes")
     }

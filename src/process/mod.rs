@@ -17,6 +17,8 @@ pub struct Spec {
     pub args: Vec<String>,
     /// On top of the few variables of ours that a child may see. Values may be secrets.
     pub env: Vec<(String, Zeroizing<String>)>,
+    /// All of our environment, for a command of whoever runs us.
+    pub inherit: bool,
     pub timeout: Duration,
     /// More than this on either stream is a fault.
     pub max_output: usize,
@@ -87,10 +89,14 @@ fn spawn(spec: &Spec) -> std::io::Result<Child> {
         .env
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str()));
-    Command::new(&spec.program)
+    let mut command = Command::new(&spec.program);
+    if !spec.inherit {
+        command
+            .env_clear()
+            .envs(INHERITED.iter().map(|(name, value)| (name, value)));
+    }
+    command
         .args(&spec.args)
-        .env_clear()
-        .envs(INHERITED.iter().map(|(name, value)| (name, value)))
         .envs(given)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -151,6 +157,7 @@ mod tests {
             program: "sh".into(),
             args: vec!["-c".into(), script.into()],
             env: vec![("GIVEN".into(), Zeroizing::new("yes".into()))],
+            inherit: false,
             timeout: Duration::from_secs(20),
             max_output: 1000,
         }

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use http::{Method, StatusCode};
 use pingora_core::protocols::Stream;
@@ -11,6 +11,7 @@ use pingora_http::ResponseHeader;
 
 use super::downstream::Downstream;
 use super::{Shared, metrics};
+use crate::telemetry::metrics::METRICS;
 
 const HEADER: Duration = Duration::from_secs(10);
 
@@ -45,6 +46,7 @@ async fn answer(session: &mut ServerSession, shared: &Shared) -> pingora_error::
     let (status, content_type, body) = match request.uri.path() {
         _ if !known => (StatusCode::METHOD_NOT_ALLOWED, "text/plain", String::new()),
         "/metrics" => (StatusCode::OK, "text/plain; version=0.0.4", metrics()),
+        "/keyring" => (StatusCode::OK, "application/json", keyring(shared)),
         "/healthz" => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
         "/ready" if shared.ready.load(Ordering::Acquire) => {
             (StatusCode::OK, "text/plain", "ready\n".to_owned())
@@ -57,7 +59,7 @@ async fn answer(session: &mut ServerSession, shared: &Shared) -> pingora_error::
         _ => (
             StatusCode::NOT_FOUND,
             "text/plain",
-            "not found: /metrics, /healthz and /ready are here\n".to_owned(),
+            "not found: /metrics, /healthz, /ready and /keyring are here\n".to_owned(),
         ),
     };
     let mut header = ResponseHeader::build(status, Some(4))?;
@@ -68,4 +70,20 @@ async fn answer(session: &mut ServerSession, shared: &Shared) -> pingora_error::
     }
     session.write_response_header(Box::new(header)).await?;
     session.write_response_body(body.into(), true).await
+}
+
+/// Which keyring is in use, without what is in it.
+fn keyring(shared: &Shared) -> String {
+    let snapshot = shared.current.load();
+    let loaded = snapshot.keyring_loaded.duration_since(UNIX_EPOCH);
+    let (ok, failed) = METRICS.reloads();
+    let answer = serde_json::json!({
+        "fingerprint": snapshot.keyring.fingerprint(),
+        "source": snapshot.keyring.source().as_str(),
+        "keys": snapshot.keyring.len(),
+        "loaded_at": loaded.unwrap_or_default().as_secs(),
+        "reloads_ok": ok,
+        "reloads_failed": failed,
+    });
+    answer.to_string() + "\n"
 }

@@ -218,6 +218,12 @@ impl Metrics {
         self.reloads.with_label_values(&[outcome]).inc();
     }
 
+    /// How many reloads went well, and how many didn't.
+    pub fn reloads(&self) -> (u64, u64) {
+        let count = |outcome: &str| self.reloads.with_label_values(&[outcome]).get();
+        (count("ok"), count("failed"))
+    }
+
     pub fn token_cache(&self, result: &'static str) -> IntCounter {
         self.token_cache.with_label_values(&[result])
     }

@@ -6,6 +6,7 @@ mod audit;
 mod cli;
 mod conformance;
 mod docs;
+mod edge;
 mod heavy;
 mod hostile;
 mod lifecycle;

@@ -65,6 +65,7 @@ impl GeneratorRecipe {
             program: program.clone(),
             args,
             env: self.env.clone(),
+            inherit: false,
             timeout: Duration::from_secs(generator.timeout),
             max_output: LONGEST_OUTPUT,
         };

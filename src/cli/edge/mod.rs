@@ -1,0 +1,194 @@
+//! What an operator does with the keyring of an edge, from the first boot to the hundredth rotation. No value is ever printed.
+
+mod apply;
+mod signal;
+mod source;
+mod verify;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use zeroize::Zeroizing;
+
+use super::output;
+use crate::config::{self, Environment};
+use crate::error::{Code, Failure};
+use crate::keyring::{Entries, Fallback, Keyring, Places, fingerprint, load};
+use apply::Vault;
+use source::Source;
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Write keyring.enc from where the secrets are kept, and the session key that opens it
+    BootstrapKeyring(Bootstrap),
+    /// Replace keyring.enc, and have the running proxy take it over
+    RotateKeyring(Rotate),
+    /// Look at keyring.enc without seeing a value
+    #[command(subcommand)]
+    Keyring(Look),
+}
+
+#[derive(clap::Args)]
+pub struct Bootstrap {
+    #[command(flatten)]
+    source: Source,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(clap::Args)]
+pub struct Rotate {
+    #[command(flatten)]
+    source: Source,
+
+    #[command(flatten)]
+    place: Place,
+
+    #[command(flatten)]
+    signal: signal::Target,
+
+    /// Wait until the proxy with this admin listener reports the new keyring; otherwise put the old one back
+    #[arg(long, value_name = "ADMIN_URL", conflicts_with = "no_signal")]
+    verify: Option<String>,
+}
+
+#[derive(clap::Args)]
+pub struct Place {
+    /// ATI folder [default: $ATI_DIR, then ~/.ati]
+    #[arg(long, value_name = "DIR")]
+    ati_dir: Option<PathBuf>,
+}
+
+#[derive(clap::Subcommand)]
+pub enum Look {
+    /// List the names in it
+    List {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Show which names a rotation from this source would add, remove or change
+    Diff {
+        #[command(flatten)]
+        source: Source,
+
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Print its fingerprint, as the running proxy's admin listener reports it under /keyring
+    Fingerprint {
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+impl Place {
+    fn dir(&self) -> PathBuf {
+        self.ati_dir.clone().unwrap_or_else(config::ati_dir)
+    }
+}
+
+pub fn run(command: Command) -> Result<u8, Failure> {
+    match command {
+        Command::BootstrapKeyring(args) => bootstrap(&args),
+        Command::RotateKeyring(args) => rotate(&args),
+        Command::Keyring(look) => self::look(look),
+    }
+}
+
+fn bootstrap(args: &Bootstrap) -> Result<u8, Failure> {
+    let entries = args.source.read()?;
+    let vault = Vault::create(args.place.dir())?;
+    let size = vault.write(&entries)?;
+    output::line(&format!(
+        "wrote {} ({size} bytes) and {} (session key)",
+        vault.keyring().display(),
+        vault.session_key().display()
+    ));
+    Ok(0)
+}
+
+fn rotate(args: &Rotate) -> Result<u8, Failure> {
+    // Before the secrets are fetched: without a bootstrap there is nothing to rotate, and no folder to make.
+    let vault = Vault::open(args.place.dir())?;
+    let entries = args.source.read()?;
+    let admin = args.verify.as_deref().map(verify::Admin::new).transpose()?;
+    let before = admin.as_ref().map(verify::Admin::state).transpose()?;
+    let old = vault.sealed()?;
+    let size = vault.write(&entries)?;
+    output::line(&format!(
+        "rotated {} ({size} bytes)",
+        vault.keyring().display()
+    ));
+    let signalled = args.signal.hang_up();
+    let (Some(admin), Some(before)) = (admin, before) else {
+        return signalled.map(|()| 0);
+    };
+    let expected = vault.fingerprint(&entries)?;
+    let outcome = signalled.and_then(|()| admin.wait_for(&expected, &before));
+    let Err(why) = outcome else {
+        output::line(&format!("verified: the proxy runs with keyring {expected}"));
+        return Ok(0);
+    };
+    vault.restore(&old)?;
+    // It may have taken the new one over after all; the old one is what counts now.
+    let _ = args.signal.hang_up();
+    Err(Failure::new(
+        why.code,
+        format!("rolled back to the old keyring: {}", why.message),
+    ))
+}
+
+fn look(look: Look) -> Result<u8, Failure> {
+    match look {
+        Look::List { place } => {
+            let keyring = current(&place)?;
+            keyring.names().for_each(output::line);
+        }
+        Look::Fingerprint { place } => {
+            let keyring = current(&place)?;
+            let print = keyring.fingerprint().ok_or_else(|| {
+                Failure::new(
+                    Code::MissingKey,
+                    "the keyring is not sealed, and has no fingerprint",
+                )
+            })?;
+            output::line(print);
+        }
+        Look::Diff { source, place } => {
+            let keyring = current(&place)?;
+            let entries = source.read()?;
+            let names: BTreeSet<&str> = keyring
+                .names()
+                .chain(entries.keys().map(String::as_str))
+                .collect();
+            for name in names {
+                let (old, new) = (keyring.get(name), entries.get(name));
+                let mark = match (old, new) {
+                    (None, Some(_)) => '+',
+                    (Some(_), None) => '-',
+                    (Some(old), Some(new)) if old.expose() != new.as_bytes() => '~',
+                    _ => continue,
+                };
+                output::line(&format!("{mark} {name}"));
+            }
+        }
+    }
+    Ok(0)
+}
+
+fn current(place: &Place) -> Result<Keyring, Failure> {
+    let places = Places {
+        dir: place.dir(),
+        one_shot: Environment::read().key_file,
+        consume: false,
+    };
+    load(&places, None, Fallback::Refuse)
+        .map(|loaded| loaded.keyring)
+        .map_err(|problem| Failure::new(Code::MissingKey, problem.to_string()))
+}
+
+/// The JSON that is sealed: sorted, as every tool that reads keyrings expects it.
+fn as_json(entries: &Entries) -> Zeroizing<Vec<u8>> {
+    Zeroizing::new(serde_json::to_vec_pretty(&source::plain(entries)).unwrap_or_default())
+}

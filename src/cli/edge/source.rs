@@ -1,0 +1,294 @@
+//! Where secrets are kept: 1Password, a file, a command, HashiCorp Vault. Each gives names and texts, or says why not.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+use tracing::warn;
+use url::Url;
+use zeroize::Zeroizing;
+
+use super::super::runtime;
+use crate::egress;
+use crate::error::{Code, Failure};
+use crate::keyring::Entries;
+use crate::process::{self, Fault, Finished, Spec};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+const LARGEST: usize = 16 << 20;
+
+/// One of them.
+#[derive(clap::Args)]
+#[group(skip)]
+pub struct Source {
+    /// 1Password: the vault's name
+    #[arg(long, requires = "item")]
+    vault: Option<String>,
+
+    /// 1Password: the item's name or UUID
+    #[arg(long, requires = "vault", group = "from")]
+    item: Option<String>,
+
+    /// 1Password: the op program
+    #[arg(long, value_name = "FILE", default_value = "op")]
+    op_path: String,
+
+    /// 1Password: a file with the service account's token
+    #[arg(long, value_name = "FILE")]
+    op_token_file: Option<PathBuf>,
+
+    /// A file with a JSON object of texts, or with NAME=value lines; - is standard input
+    #[arg(long, value_name = "FILE", group = "from")]
+    from_file: Option<String>,
+
+    /// A command that prints a JSON object of texts
+    #[arg(long, value_name = "COMMAND", group = "from")]
+    from_command: Option<String>,
+
+    /// HashiCorp Vault, KV version 2: the secret's API URL, like https://vault:8200/v1/secret/data/ati
+    #[arg(
+        long,
+        value_name = "URL",
+        requires = "vault_token_file",
+        group = "from"
+    )]
+    from_vault: Option<String>,
+
+    /// Vault: a file with the token
+    #[arg(long, value_name = "FILE")]
+    vault_token_file: Option<PathBuf>,
+
+    /// Vault: the namespace
+    #[arg(long, value_name = "NAME")]
+    vault_namespace: Option<String>,
+}
+
+impl Source {
+    pub fn read(&self) -> Result<Entries, Failure> {
+        let entries = if let (Some(vault), Some(item)) = (&self.vault, &self.item) {
+            self.from_1password(vault, item)?
+        } else if let Some(file) = &self.from_file {
+            from_file(file)?
+        } else if let Some(command) = &self.from_command {
+            let finished = run("sh", vec!["-c".into(), command.clone()], Vec::new(), true)?;
+            parse_json("the command's output", &finished.stdout)?
+        } else if let (Some(url), Some(token)) = (&self.from_vault, &self.vault_token_file) {
+            from_vault(url, &secret_file(token)?, self.vault_namespace.as_deref())?
+        } else {
+            return Err(Failure::new(
+                Code::MissingArg,
+                "which source? --vault and --item, --from-file, --from-command or --from-vault",
+            ));
+        };
+        if entries.is_empty() {
+            return Err(Failure::invalid(
+                "the source has no secrets: an empty keyring would lock everybody out",
+            ));
+        }
+        Ok(entries)
+    }
+
+    fn from_1password(&self, vault: &str, item: &str) -> Result<Entries, Failure> {
+        let args = ["item", "get", "--vault", vault, item, "--format", "json"]
+            .map(str::to_owned)
+            .to_vec();
+        // What op itself reads, and nothing else of ours.
+        let mut env: Vec<(String, Zeroizing<String>)> = std::env::vars()
+            .filter(|(name, _)| name.starts_with("OP_"))
+            .map(|(name, value)| (name, Zeroizing::new(value)))
+            .collect();
+        if let Some(path) = &self.op_token_file {
+            env.retain(|(name, _)| name != "OP_SERVICE_ACCOUNT_TOKEN");
+            env.push(("OP_SERVICE_ACCOUNT_TOKEN".to_owned(), secret_file(path)?));
+        }
+        let finished = run(&self.op_path, args, env, false)?;
+        let answer: Value = serde_json::from_slice(&finished.stdout).map_err(|_| {
+            Failure::new(
+                Code::UpstreamError,
+                format!("{} printed no JSON", self.op_path),
+            )
+        })?;
+        let mut entries = Entries::new();
+        for field in answer["fields"].as_array().into_iter().flatten() {
+            let said = |key: &str| field[key].as_str().filter(|text| !text.is_empty());
+            if let (Some(label), Some(value)) = (said("label"), said("value")) {
+                entries.insert(label.to_owned(), Zeroizing::new(value.to_owned()));
+            }
+        }
+        if entries.is_empty() {
+            return Err(Failure::invalid(format!(
+                "1Password item '{item}' in vault '{vault}' has no labeled fields with values"
+            )));
+        }
+        Ok(entries)
+    }
+}
+
+/// For serialising; the texts are borrowed.
+pub fn plain(entries: &Entries) -> BTreeMap<&str, &str> {
+    entries
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect()
+}
+
+fn run(
+    program: &str,
+    args: Vec<String>,
+    env: Vec<(String, Zeroizing<String>)>,
+    inherit: bool,
+) -> Result<Finished, Failure> {
+    let spec = Spec {
+        program: program.to_owned(),
+        args,
+        env,
+        inherit,
+        timeout: TIMEOUT,
+        max_output: LARGEST,
+    };
+    let finished = runtime()?.block_on(process::run(spec)).map_err(|fault| {
+        let code = match fault {
+            Fault::Timeout => Code::ProviderTimeout,
+            _ => Code::ExecutionFailed,
+        };
+        Failure::new(code, format!("{program}: {fault}"))
+    })?;
+    if finished.code == Some(0) {
+        return Ok(finished);
+    }
+    let said = String::from_utf8_lossy(&finished.stderr);
+    let said: String = said.trim().chars().take(500).collect();
+    let code = finished
+        .code
+        .map_or_else(|| "a signal".to_owned(), |code| format!("code {code}"));
+    Err(Failure::new(
+        Code::UpstreamError,
+        format!("{program} ended with {code}: {said}"),
+    ))
+}
+
+fn secret_file(path: &Path) -> Result<Zeroizing<String>, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map(Zeroizing::new)
+        .map_err(|e| Failure::invalid(format!("{}: {e}", path.display())))?;
+    match text.trim() {
+        "" => Err(Failure::invalid(format!("{} is empty", path.display()))),
+        token => Ok(Zeroizing::new(token.to_owned())),
+    }
+}
+
+fn from_file(file: &str) -> Result<Entries, Failure> {
+    let mut text = Zeroizing::new(String::new());
+    let read = if file == "-" {
+        std::io::stdin()
+            .take(LARGEST as u64)
+            .read_to_string(&mut text)
+            .map(drop)
+    } else {
+        std::fs::read_to_string(file).map(|content| *text = content)
+    };
+    read.map_err(|e| Failure::invalid(format!("{file}: {e}")))?;
+    if text.trim_start().starts_with('{') {
+        return parse_json(file, text.as_bytes());
+    }
+    let mut entries = Entries::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let line = line.strip_prefix("export ").unwrap_or(line);
+        // The line is not quoted: it may be nothing but a secret.
+        let Some((name, value)) = line
+            .split_once('=')
+            .filter(|(name, _)| !name.trim().is_empty())
+        else {
+            return Err(Failure::invalid(format!(
+                "{file}: line {}: expected NAME=value",
+                number + 1
+            )));
+        };
+        let value = value.trim();
+        let quoted = ['"', '\'']
+            .iter()
+            .find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote));
+        let value = quoted.unwrap_or(value);
+        entries.insert(name.trim().to_owned(), Zeroizing::new(value.to_owned()));
+    }
+    Ok(entries)
+}
+
+fn parse_json(what: &str, text: &[u8]) -> Result<Entries, Failure> {
+    let Ok(Value::Object(map)) = serde_json::from_slice::<Value>(text) else {
+        return Err(Failure::invalid(format!("{what} is not a JSON object")));
+    };
+    texts(what, map)
+}
+
+fn texts(what: &str, map: serde_json::Map<String, Value>) -> Result<Entries, Failure> {
+    map.into_iter()
+        .map(|(name, value)| match value {
+            Value::String(text) => Ok((name, Zeroizing::new(text))),
+            _ => Err(Failure::invalid(format!(
+                "{what}: the value of '{name}' is not a text"
+            ))),
+        })
+        .collect()
+}
+
+/// `GET <url>`, as Vault documents KV version 2.
+fn from_vault(url: &str, token: &str, namespace: Option<&str>) -> Result<Entries, Failure> {
+    let url = Url::parse(url)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+        .ok_or_else(|| Failure::invalid("--from-vault is not an http or https URL"))?;
+    if url.scheme() == "http" {
+        warn!("Vault is asked over plain HTTP: anybody on the way can read the secrets");
+    }
+    let client = egress::proxy_client(url.scheme() == "https")
+        .map_err(|problem| Failure::new(Code::ExecutionFailed, problem.to_string()))?;
+    let mut request = client
+        .get(url)
+        .timeout(TIMEOUT)
+        .header("x-vault-token", token);
+    if let Some(namespace) = namespace {
+        request = request.header("x-vault-namespace", namespace);
+    }
+    let unreachable = |e: reqwest::Error| {
+        let words = egress::fault(&e).map_or("blocked", |fault| fault.words());
+        Failure::new(Code::UpstreamError, format!("Vault: {words}"))
+    };
+    let (status, body) = runtime()?.block_on(async {
+        let response = request.send().await.map_err(unreachable)?;
+        let status = response.status().as_u16();
+        let body = response.bytes().await.map_err(unreachable)?;
+        Ok::<_, Failure>((status, body))
+    })?;
+    let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let errors: Vec<&str> = answer["errors"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    match (status, answer["data"]["data"].as_object()) {
+        (200, Some(data)) => texts("Vault", data.clone()),
+        (200, None) => Err(Failure::invalid(
+            "Vault: the answer is not that of a KV version 2 secret; its URL has /data/ in it",
+        )),
+        (404, _) if !answer["data"]["metadata"].is_null() => Err(Failure::invalid(
+            "Vault: the newest version of this secret is deleted",
+        )),
+        (404, _) => Err(Failure::invalid("Vault: there is no such secret")),
+        (403, _) => Err(Failure::new(
+            Code::ScopeDenied,
+            format!("Vault: permission denied {}", errors.join("; ")),
+        )),
+        (status, _) => Err(Failure::new(
+            Code::UpstreamError,
+            format!("Vault: HTTP {status} {}", errors.join("; ")),
+        )),
+    }
+}
