@@ -3,10 +3,16 @@ use crate::error::Refusal;
 use crate::snapshot::Snapshot;
 
 pub(super) fn answer(snapshot: &Snapshot) -> Result<Reply, Refusal> {
-    let key = snapshot
+    let keys = snapshot
         .verifier
         .as_ref()
-        .and_then(|verifier| verifier.public())
-        .ok_or(Refusal::JwksNotConfigured)?;
-    Reply::json(&serde_json::json!({"keys": [key.to_jwk()]}))
+        .map_or(&[][..], |verifier| verifier.public());
+    if keys.is_empty() {
+        return Err(Refusal::JwksNotConfigured);
+    }
+    let keys: Vec<_> = keys
+        .iter()
+        .map(|named| named.key.to_jwk(&named.kid))
+        .collect();
+    Reply::json(&serde_json::json!({ "keys": keys }))
 }

@@ -45,6 +45,22 @@ pub enum KeyError {
     Memory,
 }
 
+/// A key to verify with, and the name that tokens call it by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedKey {
+    pub kid: String,
+    pub key: PublicKey,
+}
+
+impl From<PublicKey> for NamedKey {
+    fn from(key: PublicKey) -> Self {
+        NamedKey {
+            kid: KEY_ID.to_owned(),
+            key,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicKey {
     point: [u8; POINT],
@@ -87,15 +103,29 @@ impl PublicKey {
         &self.point
     }
 
+    /// One entry of a JWKS document. `None` where it is another kind of key.
+    pub fn from_jwk(jwk: &serde_json::Value) -> Option<Self> {
+        if jwk["kty"] != "EC" || jwk["crv"] != "P-256" {
+            return None;
+        }
+        let mut point = [0; POINT];
+        point[0] = 4;
+        for (name, place) in [("x", 1..33), ("y", 33..65)] {
+            let bytes = URL_SAFE_NO_PAD.decode(jwk[name].as_str()?).ok()?;
+            point[place].copy_from_slice(<&[u8; 32]>::try_from(bytes.as_slice()).ok()?);
+        }
+        is_on_curve(&point).then_some(PublicKey { point })
+    }
+
     /// The key as an entry of a JWKS document.
-    pub fn to_jwk(&self) -> serde_json::Value {
+    pub fn to_jwk(&self, kid: &str) -> serde_json::Value {
         let (x, y) = self.point[1..].split_at(32);
         serde_json::json!({
             "kty": "EC",
             "use": "sig",
             "alg": "ES256",
             "crv": "P-256",
-            "kid": KEY_ID,
+            "kid": kid,
             "x": URL_SAFE_NO_PAD.encode(x),
             "y": URL_SAFE_NO_PAD.encode(y),
         })
@@ -243,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_jwk_has_what_verifiers_need() {
-        let jwk = PrivateKey::generate().unwrap().public().to_jwk();
+        let jwk = PrivateKey::generate().unwrap().public().to_jwk(KEY_ID);
         assert_eq!(jwk["kty"], "EC");
         assert_eq!(jwk["crv"], "P-256");
         assert_eq!(jwk["kid"], "ati-proxy-1");

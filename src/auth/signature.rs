@@ -4,12 +4,19 @@ use std::borrow::Cow;
 
 use http::HeaderName;
 use ring::hmac;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
 
-use crate::keyring::Secret;
+use crate::error::Problem;
+use crate::keyring::{Keyring, SIGNING_SECRET, Secret};
 use crate::pattern::Pattern;
 
 pub const HEADER: HeaderName = HeaderName::from_static("x-sandbox-signature");
+
+/// The secret before the current one, and until when it counts (RFC 3339; always, where that isn't set).
+pub const PREVIOUS: &str = "sandbox_signing_shared_secret_previous";
+pub const PREVIOUS_NOT_AFTER: &str = "sandbox_signing_shared_secret_previous_not_after";
 
 /// Paths that probes and package caches use without a signature.
 pub const DEFAULT_EXEMPT: [&str; 9] = [
@@ -62,19 +69,27 @@ impl Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Valid,
+    /// Under the secret before the current one, which still counts.
+    ValidPrevious,
     Missing,
     Malformed,
     InvalidTimestamp,
-    Expired { drift: u64 },
+    Expired {
+        drift: u64,
+    },
     NoSecret,
     Mismatch,
 }
 
 impl Verdict {
+    pub fn is_valid(self) -> bool {
+        matches!(self, Verdict::Valid | Verdict::ValidPrevious)
+    }
+
     /// The words that scripts grep for.
     pub fn reason(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
-            Verdict::Valid => "valid",
+            Verdict::Valid | Verdict::ValidPrevious => "valid",
             Verdict::Missing => "missing_signature",
             Verdict::Malformed => "malformed_signature",
             Verdict::InvalidTimestamp => "invalid_timestamp",
@@ -108,9 +123,63 @@ impl SigningKey {
     }
 }
 
+/// The secret in use, and the one before it for as long as both count.
+#[derive(Clone)]
+pub struct SigningKeys {
+    current: SigningKey,
+    previous: Option<(SigningKey, u64)>,
+}
+
+impl SigningKeys {
+    /// What a keyring has. A date that can't be read ends the overlap: nobody meant it to last forever.
+    pub fn of(keyring: &Keyring, warnings: &mut Vec<Problem>) -> Option<Self> {
+        let current = keyring.get(SIGNING_SECRET).map(SigningKey::new)?;
+        let not_after = match keyring.get(PREVIOUS_NOT_AFTER) {
+            None => Some(u64::MAX),
+            Some(text) => std::str::from_utf8(text.expose())
+                .ok()
+                .and_then(|text| OffsetDateTime::parse(text.trim(), &Rfc3339).ok())
+                .and_then(|date| u64::try_from(date.unix_timestamp()).ok()),
+        };
+        let previous = keyring.get(PREVIOUS).map(SigningKey::new);
+        if previous.is_some() && not_after.is_none() {
+            let message =
+                "not a date like 2026-12-31T00:00:00Z; the previous secret is not accepted";
+            warnings.push(Problem::new(message).key(PREVIOUS_NOT_AFTER));
+        }
+        Some(SigningKeys {
+            current,
+            previous: previous.zip(not_after),
+        })
+    }
+
+    fn verify(&self, message: &[u8], tag: &[u8], now: u64) -> Verdict {
+        if hmac::verify(&self.current.0, message, tag).is_ok() {
+            return Verdict::Valid;
+        }
+        match &self.previous {
+            Some((SigningKey(key), not_after))
+                if now <= *not_after && hmac::verify(key, message, tag).is_ok() =>
+            {
+                Verdict::ValidPrevious
+            }
+            _ => Verdict::Mismatch,
+        }
+    }
+}
+
+impl From<SigningKey> for SigningKeys {
+    fn from(current: SigningKey) -> Self {
+        SigningKeys {
+            current,
+            previous: None,
+        }
+    }
+}
+
 /// The checks in the order of the contract: shape, time, secret, digits, digest.
 pub fn check(
-    key: Option<&SigningKey>,
+    keys: Option<&SigningKeys>,
     drift_seconds: u64,
     header: Option<&[u8]>,
     method: &str,
@@ -133,7 +202,7 @@ pub fn check(
             drift: u64::try_from(drift).unwrap_or(u64::MAX),
         };
     }
-    let Some(SigningKey(key)) = key else {
+    let Some(keys) = keys else {
         return Verdict::NoSecret;
     };
     let mut tag = [0u8; 32];
@@ -152,10 +221,7 @@ pub fn check(
     message.extend_from_slice(method.as_bytes());
     message.push(b'.');
     message.extend_from_slice(path.as_bytes());
-    match hmac::verify(key, &message, &tag) {
-        Ok(()) => Verdict::Valid,
-        Err(_) => Verdict::Mismatch,
-    }
+    keys.verify(&message, &tag, now)
 }
 
 /// `t` and `s`, neither of them empty. Other parts are allowed, parts without `=` are not.
@@ -188,8 +254,8 @@ mod tests {
     }
 
     fn verdict(header: Option<&str>, now: u64) -> Verdict {
-        let key = key("secret");
-        check(Some(&key), 60, header.map(str::as_bytes), "GET", "/a", now)
+        let keys = key("secret").into();
+        check(Some(&keys), 60, header.map(str::as_bytes), "GET", "/a", now)
     }
 
     #[test]
@@ -200,6 +266,39 @@ mod tests {
             key("secret").sign(1_700_000_000, "GET", "/a"),
             format!("t=1700000000,s={openssl}")
         );
+    }
+
+    #[test]
+    fn the_secret_before_counts_until_its_date() {
+        let keyring = |entries: &[(&str, &str)]| {
+            let entries = entries.iter().map(|(name, value)| {
+                let secret = Secret::new(value.as_bytes()).unwrap();
+                ((*name).to_owned(), secret)
+            });
+            Keyring::new(entries.collect(), crate::keyring::Source::Credentials)
+        };
+        let now = 1_700_000_000; // 2023-11-14T22:13:20Z
+        let verdicts = |not_after: Option<&str>| {
+            let mut entries = vec![(SIGNING_SECRET, "new"), (PREVIOUS, "old")];
+            entries.extend(not_after.map(|date| (PREVIOUS_NOT_AFTER, date)));
+            let mut warnings = Vec::new();
+            let keys = SigningKeys::of(&keyring(&entries), &mut warnings);
+            let ask = |secret: &str| {
+                let header = key(secret).sign(now, "GET", "/a");
+                check(keys.as_ref(), 60, Some(header.as_bytes()), "GET", "/a", now)
+            };
+            (ask("new"), ask("old"), ask("other"), warnings.len())
+        };
+        let both = (Verdict::Valid, Verdict::ValidPrevious, Verdict::Mismatch, 0);
+        assert_eq!(verdicts(None), both);
+        assert_eq!(verdicts(Some("2023-11-14T22:13:20Z")), both);
+        let over = (Verdict::Valid, Verdict::Mismatch, Verdict::Mismatch, 0);
+        assert_eq!(verdicts(Some("2023-11-14T22:13:19Z")), over);
+        assert_eq!(
+            verdicts(Some("soon")),
+            (Verdict::Valid, Verdict::Mismatch, Verdict::Mismatch, 1)
+        );
+        assert!(SigningKeys::of(&keyring(&[(PREVIOUS, "old")]), &mut Vec::new()).is_none());
     }
 
     #[test]

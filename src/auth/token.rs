@@ -10,7 +10,7 @@ use quick_cache::sync::Cache;
 use ring::digest;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::keys::{KEY_ID, PrivateKey, PublicKey};
+use super::keys::{KEY_ID, NamedKey, PrivateKey};
 use super::rate::Rate;
 use super::{Identity, Scopes, crypto};
 use crate::keyring::Secret;
@@ -126,35 +126,47 @@ impl Default for Expectations {
 /// What tokens are verified with.
 #[derive(Debug, Clone)]
 pub enum VerificationKey {
-    Es256(PublicKey),
+    /// One counts for every token, whatever it calls its key. Of several, a token names one, or means the first.
+    Es256(Vec<NamedKey>),
     Hs256(Secret),
 }
 
 /// Checks tokens, and remembers those that held: the second request with a token costs one hash and one lookup. The memory
 /// belongs to the keys, so a reload starts afresh.
 pub struct Verifier {
-    key: DecodingKey,
+    /// The first is the one in use; there is one at least.
+    keys: Vec<DecodingKey>,
     validation: Validation,
-    public: Option<PublicKey>,
-    verified: Cache<[u8; 32], Arc<Identity>>,
+    public: Vec<NamedKey>,
+    verified: Cache<[u8; 32], Verified>,
     hits: IntCounter,
     misses: IntCounter,
+}
+
+/// A token that held.
+#[derive(Clone)]
+struct Verified {
+    identity: Arc<Identity>,
+    /// The place of its key, where that isn't the first.
+    old_key: Option<usize>,
 }
 
 impl Verifier {
     pub fn new(key: &VerificationKey, expect: &Expectations) -> Self {
         crypto::install();
-        let (algorithm, key, public) = match key {
-            VerificationKey::Es256(public) => (
-                Algorithm::ES256,
-                DecodingKey::from_ec_der(public.point()),
-                Some(public.clone()),
-            ),
-            VerificationKey::Hs256(secret) => (
-                Algorithm::HS256,
-                DecodingKey::from_secret(secret.expose()),
-                None,
-            ),
+        let (algorithm, keys, public) = match key {
+            VerificationKey::Es256(public) => {
+                let key = |named: &NamedKey| DecodingKey::from_ec_der(named.key.point());
+                (
+                    Algorithm::ES256,
+                    public.iter().map(key).collect(),
+                    public.clone(),
+                )
+            }
+            VerificationKey::Hs256(secret) => {
+                let key = DecodingKey::from_secret(secret.expose());
+                (Algorithm::HS256, vec![key], Vec::new())
+            }
         };
         let mut validation = Validation::new(algorithm);
         validation.leeway = LEEWAY_SECONDS;
@@ -167,7 +179,7 @@ impl Verifier {
         }
         validation.set_required_spec_claims(&required);
         Verifier {
-            key,
+            keys,
             validation,
             public,
             verified: Cache::new(CACHED_TOKENS),
@@ -176,9 +188,9 @@ impl Verifier {
         }
     }
 
-    /// The key to publish, where there is one.
-    pub fn public(&self) -> Option<&PublicKey> {
-        self.public.as_ref()
+    /// The keys to publish.
+    pub fn public(&self) -> &[NamedKey] {
+        &self.public
     }
 
     pub fn verify(&self, token: &str, now: u64) -> Result<Arc<Identity>, TokenFault> {
@@ -191,12 +203,20 @@ impl Verifier {
             .try_into()
             .map_err(|_| TokenFault::Malformed)?;
         let mut anew = false;
-        let identity = self.verified.get_or_insert_with(&digest, || {
+        let verified = self.verified.get_or_insert_with(&digest, || {
             anew = true;
             self.misses.inc();
-            let claims = self.decode(token)?;
-            identity(claims).map(Arc::new)
+            let place = self.choose(token)?;
+            let claims = self.decode_with(token, place)?;
+            Ok(Verified {
+                identity: Arc::new(identity(claims)?),
+                old_key: (place > 0).then_some(place),
+            })
         })?;
+        let Verified { identity, old_key } = verified;
+        if let Some(old) = old_key.and_then(|place| self.public.get(place)) {
+            METRICS.old_key_used("jwt", &old.kid);
+        }
         if !anew {
             self.hits.inc();
             if identity
@@ -211,7 +231,28 @@ impl Verifier {
 
     /// Check signature, time, audience and issuer, and read the claims.
     pub fn decode(&self, token: &str) -> Result<Claims, TokenFault> {
-        jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation)
+        self.decode_with(token, self.choose(token)?)
+    }
+
+    /// Which of several keys a token is signed with, by its own word.
+    fn choose(&self, token: &str) -> Result<usize, TokenFault> {
+        if self.public.len() < 2 {
+            return Ok(0);
+        }
+        let header = jsonwebtoken::decode_header(token).map_err(|_| TokenFault::Malformed)?;
+        match header.kid {
+            None => Ok(0),
+            Some(kid) => self
+                .public
+                .iter()
+                .position(|named| named.kid == kid)
+                .ok_or(TokenFault::BadSignature),
+        }
+    }
+
+    fn decode_with(&self, token: &str, place: usize) -> Result<Claims, TokenFault> {
+        let key = self.keys.get(place).ok_or(TokenFault::BadSignature)?;
+        jsonwebtoken::decode::<Claims>(token, key, &self.validation)
             .map(|data| data.claims)
             .map_err(|error| match error.kind() {
                 ErrorKind::ExpiredSignature => TokenFault::Expired,
@@ -255,6 +296,11 @@ pub enum Signer {
 
 impl Signer {
     pub fn issue(&self, claims: &Claims) -> anyhow::Result<String> {
+        self.issue_as(claims, KEY_ID)
+    }
+
+    /// With a name for the key, where whoever verifies has several.
+    pub fn issue_as(&self, claims: &Claims, kid: &str) -> anyhow::Result<String> {
         crypto::install();
         let (mut header, key) = match self {
             Signer::Es256(key) => (
@@ -267,7 +313,7 @@ impl Signer {
             ),
         };
         if matches!(self, Signer::Es256(_)) {
-            header.kid = Some(KEY_ID.to_owned());
+            header.kid = Some(kid.to_owned());
         }
         Ok(jsonwebtoken::encode(&header, claims, &key)?)
     }
@@ -310,7 +356,7 @@ mod tests {
     fn pair() -> (Signer, Verifier) {
         let key = PrivateKey::generate().unwrap();
         let verifier = Verifier::new(
-            &VerificationKey::Es256(key.public().clone()),
+            &VerificationKey::Es256(vec![key.public().clone().into()]),
             &Expectations::default(),
         );
         (Signer::Es256(key), verifier)
@@ -411,7 +457,7 @@ mod tests {
     fn the_public_key_is_no_shared_secret() {
         let key = PrivateKey::generate().unwrap();
         let verifier = Verifier::new(
-            &VerificationKey::Es256(key.public().clone()),
+            &VerificationKey::Es256(vec![key.public().clone().into()]),
             &Expectations::default(),
         );
         let payload = serde_json::to_value(claims()).unwrap();

@@ -7,7 +7,7 @@ use tracing::{error, info};
 use zeroize::Zeroizing;
 
 use super::output;
-use crate::auth::keys::{KeyError, PrivateKey, PublicKey, generate_secret, shared_secret};
+use crate::auth::keys::{KEY_ID, KeyError, PrivateKey, PublicKey, generate_secret, shared_secret};
 use crate::auth::rate::Rate;
 use crate::auth::token::{
     self, Claims, DEFAULT_AUDIENCE, Namespace, Signer, VerificationKey, Verifier,
@@ -79,6 +79,10 @@ pub struct Issue {
     #[command(flatten)]
     key: KeyArgs,
 
+    /// The name of the key, where whoever verifies has several
+    #[arg(long, value_name = "NAME")]
+    kid: Option<String>,
+
     /// A rate limit, repeatable: "tool:github:*=10/hour"
     #[arg(long, value_name = "PATTERN=N/UNIT", value_parser = parse_rate)]
     rate: Vec<(String, String)>,
@@ -140,7 +144,7 @@ fn issue(args: Issue) -> Result<u8, Failure> {
         }),
     };
     let token = signer(&args.key)?
-        .issue(&claims)
+        .issue_as(&claims, args.kid.as_deref().unwrap_or(KEY_ID))
         .map_err(|e| Failure::new(Code::ExecutionFailed, "the token can't be signed").because(e))?;
     output::line(&token);
     Ok(0)
@@ -217,7 +221,7 @@ fn verification_key(args: &KeyArgs, env: &Environment) -> Result<VerificationKey
         return PrivateKey::from_pem(&text)
             .map(|key| key.public().clone())
             .or_else(|_| PublicKey::from_pem(&text))
-            .map(VerificationKey::Es256)
+            .map(|key| VerificationKey::Es256(vec![key.into()]))
             .map_err(|e| unusable_file(path, &e));
     }
     if let Some(secret) = &args.secret {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 use super::section::Section;
-use crate::auth::keys::{KeyError, PrivateKey, PublicKey, shared_secret};
+use crate::auth::keys::{KEY_ID, KeyError, NamedKey, PrivateKey, PublicKey, shared_secret};
 use crate::auth::token::{Expectations, VerificationKey};
 use crate::error::Problem;
 
@@ -60,11 +60,7 @@ impl KeySource {
     /// Read the key from where it is.
     pub fn load(&self) -> Result<VerificationKey, Problem> {
         let result = match &self.material {
-            Material::PublicKey(path) => read(path).and_then(|text| {
-                PublicKey::from_pem(&text)
-                    .map(VerificationKey::Es256)
-                    .map_err(|e| at(path, &e))
-            }),
+            Material::PublicKey(path) => read_public(path).map(VerificationKey::Es256),
             Material::Secret(text) => shared_secret(text.as_bytes())
                 .map(VerificationKey::Hs256)
                 .map_err(|e| e.to_string()),
@@ -82,6 +78,54 @@ impl KeySource {
             }
         })
     }
+}
+
+/// A PEM file, a JWKS file, or a folder of PEM files, each named after its key; the first counts for tokens that name none.
+fn read_public(path: &Path) -> Result<Vec<NamedKey>, String> {
+    if path.is_dir() {
+        let entries = std::fs::read_dir(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let mut files: Vec<PathBuf> = entries
+            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+            .filter(|path| path.extension().is_some_and(|ext| ext == "pem"))
+            .collect();
+        files.sort();
+        if files.is_empty() {
+            return Err(format!("{}: has no .pem file", path.display()));
+        }
+        return files
+            .iter()
+            .map(|file| {
+                let key = PublicKey::from_pem(&read(file)?).map_err(|e| at(file, &e))?;
+                let kid = file.file_stem().unwrap_or_default().to_string_lossy();
+                Ok(NamedKey {
+                    kid: kid.into_owned(),
+                    key,
+                })
+            })
+            .collect();
+    }
+    let text = read(path)?;
+    if !text.trim_ascii_start().starts_with(b"{") {
+        let key = PublicKey::from_pem(&text).map_err(|e| at(path, &e))?;
+        return Ok(vec![key.into()]);
+    }
+    let wrong = |why: &str| format!("{}: {why}", path.display());
+    let jwks: serde_json::Value = serde_json::from_slice(&text).map_err(|_| wrong("not JSON"))?;
+    let listed = jwks["keys"]
+        .as_array()
+        .ok_or_else(|| wrong("a JWKS has a list 'keys'"))?;
+    let keys: Vec<NamedKey> = listed
+        .iter()
+        .filter_map(|jwk| {
+            let key = PublicKey::from_jwk(jwk)?;
+            let kid = jwk["kid"].as_str().unwrap_or(KEY_ID).to_owned();
+            Some(NamedKey { kid, key })
+        })
+        .collect();
+    if keys.len() < listed.len() || keys.is_empty() {
+        return Err(wrong("has a key that is not P-256 (ES256), or none at all"));
+    }
+    Ok(keys)
 }
 
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {

@@ -96,7 +96,7 @@ mod tests {
     fn verifier() -> Verifier {
         let key = PrivateKey::generate().unwrap();
         Verifier::new(
-            &VerificationKey::Es256(key.public().clone()),
+            &VerificationKey::Es256(vec![key.public().clone().into()]),
             &Expectations::default(),
         )
     }

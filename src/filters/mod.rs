@@ -14,6 +14,7 @@ use crate::auth::signature::{self, Mode, Verdict};
 use crate::error::Refusal;
 use crate::route::{self, Builtin, Endpoint, Guard, Match, Route};
 use crate::snapshot::Snapshot;
+use crate::telemetry::metrics::METRICS;
 
 /// Where an admitted request goes.
 #[derive(Debug, PartialEq, Eq)]
@@ -130,7 +131,10 @@ fn check_signature(
         now,
     );
     trail.verdict = Some(verdict);
-    if settings.mode == Mode::Enforce && verdict != Verdict::Valid {
+    if verdict == Verdict::ValidPrevious {
+        METRICS.old_key_used("signature", signature::PREVIOUS);
+    }
+    if settings.mode == Mode::Enforce && !verdict.is_valid() {
         return Err(Refusal::Signature(verdict.reason()));
     }
     Ok(())

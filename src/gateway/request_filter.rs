@@ -54,7 +54,7 @@ fn log_signature(session: &Session, ctx: &Ctx, verdict: Verdict) {
     record::emit("sig_verify", |record| {
         record
             .str("mode", settings.signature.mode.as_str())
-            .bool("valid", verdict == Verdict::Valid)
+            .bool("valid", verdict.is_valid())
             .str("reason", &verdict.reason())
             .str("job_id", job_id.unwrap_or("none"))
             .str("method", request.method.as_str())

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::auth::signature::{Mode, SigningKey};
+use crate::auth::signature::{Mode, SigningKeys};
 use crate::auth::token::{VerificationKey, Verifier};
 use crate::catalog::{Catalog, Specs};
 use crate::config::{self, ManifestFile, Settings};
@@ -19,7 +19,7 @@ const SHORT_SECRET: usize = 32;
 pub struct Snapshot {
     pub settings: Settings,
     pub keyring: Keyring,
-    pub signing: Option<SigningKey>,
+    pub signing: Option<SigningKeys>,
     pub verifier: Option<Verifier>,
     pub catalog: Catalog,
     pub routes: Table,
@@ -111,7 +111,7 @@ impl Snapshot {
             problems.push(problem);
         }
 
-        let signing = keyring.get(SIGNING_SECRET).map(SigningKey::new);
+        let signing = SigningKeys::of(&keyring, &mut warnings);
         if signing.is_none() && problems.is_empty() {
             judge_missing_secret(&settings, &mut problems, &mut warnings);
         }

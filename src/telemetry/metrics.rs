@@ -27,6 +27,7 @@ pub struct Metrics {
     token_cache: IntCounterVec,
     connections: IntGaugeVec,
     credential_missing: IntGaugeVec,
+    old_keys: IntCounterVec,
     tool_calls: IntCounterVec,
     tool_durations: HistogramVec,
     audit_lost: IntCounter,
@@ -72,6 +73,12 @@ pub const CATALOGUE: &[(&str, &str, &str, &str)] = &[
         "counter",
         "",
         "Log lines lost because stderr was not read fast enough.",
+    ),
+    (
+        "ati_old_key_uses_total",
+        "counter",
+        "kind, key",
+        "Requests that still come under an old key: `signature` with the previous secret, `jwt` with another than the first key.",
     ),
     (
         "ati_refusals_total",
@@ -144,6 +151,7 @@ impl Metrics {
             token_cache: counter_vec(&registry, "ati_token_cache_total", &["result"]),
             connections: gauge_vec(&registry, "ati_connections", &["listener"]),
             credential_missing: gauge_vec(&registry, "ati_credential_missing", &["name"]),
+            old_keys: counter_vec(&registry, "ati_old_key_uses_total", &["kind", "key"]),
             tool_calls: counter_vec(
                 &registry,
                 "ati_tool_calls_total",
@@ -216,6 +224,10 @@ impl Metrics {
     pub fn reloaded(&self, ok: bool) {
         let outcome = if ok { "ok" } else { "failed" };
         self.reloads.with_label_values(&[outcome]).inc();
+    }
+
+    pub fn old_key_used(&self, kind: &'static str, key: &str) {
+        self.old_keys.with_label_values(&[kind, key]).inc();
     }
 
     /// How many reloads went well, and how many didn't.
@@ -410,6 +422,7 @@ mod tests {
         METRICS.connections("test");
         METRICS.set_missing_credentials(["test"]);
         METRICS.tool("test", "test").observe("ok", 0.1);
+        METRICS.old_key_used("test", "test");
         for line in METRICS.render().lines() {
             if let Some(rest) = line.strip_prefix("# TYPE ") {
                 let name = rest.split(' ').next().unwrap();

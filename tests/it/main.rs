@@ -13,6 +13,7 @@ mod lifecycle;
 mod openapi;
 mod passthrough;
 mod provider;
+mod rotation;
 mod run;
 mod security;
 mod ssrf;
