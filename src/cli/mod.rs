@@ -4,6 +4,7 @@ mod audit;
 mod auth;
 mod check;
 mod demo;
+mod doctor;
 mod edge;
 mod init;
 mod key;
@@ -82,6 +83,8 @@ enum Command {
     Proxy(proxy::Args),
     /// Load everything as `ati proxy` would, and report every problem at once
     Check(check::Args),
+    /// Look at what goes wrong in the field, and say what to do about it
+    Doctor(doctor::Args),
     /// Show the appliance on this machine, with generated keys, until Ctrl-C
     Demo(demo::Args),
     /// Create the ATI folder; with --proxy, a signing key for tokens too
@@ -116,6 +119,7 @@ pub fn run(cli: Cli) -> ExitCode {
     let outcome = match cli.command {
         Command::Proxy(args) => proxy::run(args),
         Command::Check(args) => check::run(args, format),
+        Command::Doctor(args) => doctor::run(&args, cli.json),
         Command::Demo(args) => demo::run(&args),
         Command::Version => {
             output::line(concat!("ati ", env!("CARGO_PKG_VERSION")));

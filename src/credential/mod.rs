@@ -18,6 +18,7 @@ pub use lookup::Lookup;
 pub use template::Template;
 
 use crate::keyring::Secret;
+use crate::telemetry::health::{self, KeyHealth};
 use scrub::Needles;
 
 /// Everything but RFC 3986's unreserved characters.
@@ -60,6 +61,8 @@ pub struct Attachment {
     query: Option<Secret>,
     extra: Vec<(HeaderName, HeaderValue)>,
     needles: Vec<Arc<Needles>>,
+    /// Of every key in it.
+    health: Vec<Arc<KeyHealth>>,
 }
 
 /// What a resolution found missing or unusable.
@@ -91,6 +94,12 @@ impl Attachment {
             }
         }
         attachment.add_extra(extra, lookup, &mut gaps);
+        let names = credential.key().into_iter();
+        let names = names.chain(extra.iter().flat_map(|(_, template)| template.keys()));
+        attachment.health = names
+            .filter(|name| lookup.get(name).is_some())
+            .map(health::of)
+            .collect();
         used.extend(
             extra
                 .iter()
@@ -116,7 +125,9 @@ impl Attachment {
             query: None,
             extra: self.extra.clone(),
             needles: self.needles.clone(),
+            health: self.health.clone(),
         };
+        minted.health.extend(credential.key().map(health::of));
         minted.set(credential, value)?;
         for (name, value) in headers {
             minted.extra.push((name.clone(), header_value(&[value])?));
@@ -210,6 +221,13 @@ impl Attachment {
     /// The query parameter to append, `name=value`, already encoded.
     pub fn query(&self, with_auth: bool) -> Option<&Secret> {
         self.query.as_ref().filter(|_| with_auth)
+    }
+
+    /// How the upstream took it.
+    pub fn observe(&self, status: u16) {
+        for key in &self.health {
+            key.observe(status);
+        }
     }
 
     /// Take what was attached out of an answer that repeats it: whoever gets the answer may not have it.

@@ -68,6 +68,9 @@ pub(super) async fn run(
         Ok(Err(fault)) => return refuse(ctx, Refusal::Upstream(fault)),
         Err(_) => return refuse(ctx, Refusal::Upstream(UpstreamFault::ConnectTimeout)),
     };
+    if !forward.forwards_authorization {
+        route.attachment.observe(answer.status.as_u16());
+    }
     if answer.status.as_u16() != 101 {
         return decline(session, ctx, answer).await;
     }

@@ -143,6 +143,18 @@ impl Table {
         &self.routes[index]
     }
 
+    /// Where its routes lead, as URLs.
+    pub fn origins(&self) -> impl Iterator<Item = String> {
+        self.routes.iter().map(|route| {
+            let upstream = &route.upstream;
+            let scheme = if upstream.tls { "https" } else { "http" };
+            match upstream.host.contains(':') {
+                true => format!("{scheme}://[{}]:{}", upstream.host, upstream.port),
+                false => format!("{scheme}://{}:{}", upstream.host, upstream.port),
+            }
+        })
+    }
+
     pub fn len(&self) -> usize {
         self.routes.len()
     }

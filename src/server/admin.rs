@@ -11,6 +11,7 @@ use pingora_http::ResponseHeader;
 
 use super::downstream::Downstream;
 use super::{Shared, metrics};
+use crate::telemetry::health;
 use crate::telemetry::metrics::METRICS;
 
 const HEADER: Duration = Duration::from_secs(10);
@@ -46,6 +47,7 @@ async fn answer(session: &mut ServerSession, shared: &Shared) -> pingora_error::
     let (status, content_type, body) = match request.uri.path() {
         _ if !known => (StatusCode::METHOD_NOT_ALLOWED, "text/plain", String::new()),
         "/metrics" => (StatusCode::OK, "text/plain; version=0.0.4", metrics()),
+        "/credentials" => (StatusCode::OK, "application/json", credentials()),
         "/keyring" => (StatusCode::OK, "application/json", keyring(shared)),
         "/healthz" => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
         "/ready" if shared.ready.load(Ordering::Acquire) => {
@@ -59,7 +61,8 @@ async fn answer(session: &mut ServerSession, shared: &Shared) -> pingora_error::
         _ => (
             StatusCode::NOT_FOUND,
             "text/plain",
-            "not found: /metrics, /healthz, /ready and /keyring are here\n".to_owned(),
+            "not found: /metrics, /healthz, /ready, /keyring and /credentials are here\n"
+                .to_owned(),
         ),
     };
     let mut header = ResponseHeader::build(status, Some(4))?;
@@ -86,4 +89,9 @@ fn keyring(shared: &Shared) -> String {
         "reloads_failed": failed,
     });
     answer.to_string() + "\n"
+}
+
+/// How upstreams take our credentials, by name.
+fn credentials() -> String {
+    serde_json::to_string(&health::report()).unwrap_or_default() + "\n"
 }

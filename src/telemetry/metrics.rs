@@ -28,6 +28,8 @@ pub struct Metrics {
     connections: IntGaugeVec,
     credential_missing: IntGaugeVec,
     old_keys: IntCounterVec,
+    credential_refused: IntCounterVec,
+    credential_success: IntGaugeVec,
     tool_calls: IntCounterVec,
     tool_durations: HistogramVec,
     audit_lost: IntCounter,
@@ -60,6 +62,18 @@ pub const CATALOGUE: &[(&str, &str, &str, &str)] = &[
         "gauge",
         "name",
         "1 while a configured credential name is not in the keyring.",
+    ),
+    (
+        "ati_credential_last_success_timestamp_seconds",
+        "gauge",
+        "name",
+        "When an upstream last took a request with this credential.",
+    ),
+    (
+        "ati_credential_refused_total",
+        "counter",
+        "name",
+        "Answers of 401 or 403 to a request with this credential.",
     ),
     ("ati_in_flight", "gauge", "route", "Requests being served."),
     (
@@ -151,6 +165,12 @@ impl Metrics {
             token_cache: counter_vec(&registry, "ati_token_cache_total", &["result"]),
             connections: gauge_vec(&registry, "ati_connections", &["listener"]),
             credential_missing: gauge_vec(&registry, "ati_credential_missing", &["name"]),
+            credential_refused: counter_vec(&registry, "ati_credential_refused_total", &["name"]),
+            credential_success: gauge_vec(
+                &registry,
+                "ati_credential_last_success_timestamp_seconds",
+                &["name"],
+            ),
             old_keys: counter_vec(&registry, "ati_old_key_uses_total", &["kind", "key"]),
             tool_calls: counter_vec(
                 &registry,
@@ -257,6 +277,14 @@ impl Metrics {
         let dropped = super::dropped_lines();
         self.log_dropped
             .inc_by(dropped.saturating_sub(self.log_dropped.get()));
+        for key in super::health::report() {
+            let refused = self.credential_refused.with_label_values(&[&key.name]);
+            refused.inc_by(key.refused.saturating_sub(refused.get()));
+            if let Some(at) = key.last_success {
+                let success = self.credential_success.with_label_values(&[&key.name]);
+                success.set(i64::try_from(at).unwrap_or_default());
+            }
+        }
         let mut out = Vec::new();
         let encoded = TextEncoder::new().encode(&self.registry.gather(), &mut out);
         debug_assert!(encoded.is_ok());

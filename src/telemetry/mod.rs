@@ -5,6 +5,7 @@
 //! Pingora, which logs through the `log` crate that we don't bridge, prints whole upstream requests.
 
 pub mod audit;
+pub mod health;
 pub mod metrics;
 pub mod record;
 pub mod writer;

@@ -6,6 +6,7 @@ mod audit;
 mod cli;
 mod conformance;
 mod docs;
+mod doctor;
 mod edge;
 mod heavy;
 mod hostile;

@@ -70,7 +70,7 @@ pub enum Look {
     /// Show which names a rotation from this source would add, remove or change
     Diff {
         #[command(flatten)]
-        source: Source,
+        source: Box<Source>,
 
         #[command(flatten)]
         place: Place,

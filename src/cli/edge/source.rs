@@ -68,7 +68,7 @@ pub struct Source {
 impl Source {
     pub fn read(&self) -> Result<Entries, Failure> {
         let entries = if let (Some(vault), Some(item)) = (&self.vault, &self.item) {
-            self.from_1password(vault, item)?
+            self.ask_1password(vault, item)?
         } else if let Some(file) = &self.from_file {
             from_file(file)?
         } else if let Some(command) = &self.from_command {
@@ -90,7 +90,7 @@ impl Source {
         Ok(entries)
     }
 
-    fn from_1password(&self, vault: &str, item: &str) -> Result<Entries, Failure> {
+    fn ask_1password(&self, vault: &str, item: &str) -> Result<Entries, Failure> {
         let args = ["item", "get", "--vault", vault, item, "--format", "json"]
             .map(str::to_owned)
             .to_vec();

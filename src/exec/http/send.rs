@@ -58,6 +58,9 @@ pub async fn send(
             .execute(request)
             .await
             .map_err(|e| failed(&e, &origin))?;
+        if hop.at_home {
+            attachment.observe(response.status().as_u16());
+        }
         match location(&response) {
             Some(target) => hop.follow(response.status(), &target, &home)?,
             None => {
