@@ -17,7 +17,7 @@ pub use specs::Specs;
 pub use tool::Tool;
 
 use crate::auth::Scopes;
-use crate::config::ManifestFile;
+use crate::config::{ManifestFile, Origin};
 use crate::egress;
 use crate::error::Problem;
 use provider::OpenApi;
@@ -48,7 +48,15 @@ impl Catalog {
                 warnings.push(Problem::new("unknown key").file(&manifest.path).key(key));
             }
             let index = catalog.providers.len();
-            let provider = Arc::new(Provider::read(index, manifest, egress, problems, warnings));
+            let mut own = Vec::new();
+            let provider = Provider::read(index, manifest, egress, &mut own, warnings);
+            if manifest.origin != Origin::Permanent && !own.is_empty() {
+                // What was only meant for a while must not stop what is there to stay.
+                warnings.extend(own);
+                continue;
+            }
+            problems.extend(own);
+            let provider = Arc::new(provider);
             let tables = std::mem::take(&mut manifest.tools);
             if let Handler::OpenApi(openapi) = &provider.handler {
                 let inline = manifest.spec.take();
@@ -145,7 +153,8 @@ impl Catalog {
 
     /// Tools that agents may know of.
     pub fn public(&self) -> impl Iterator<Item = &Arc<Tool>> {
-        self.tools.iter().filter(|tool| !tool.provider.internal)
+        let tools = self.tools.iter();
+        tools.filter(|tool| !tool.provider.internal && !tool.provider.is_over())
     }
 
     /// Tools that this caller may use.
@@ -166,7 +175,7 @@ impl Catalog {
 
     fn exactly(&self, name: &str) -> Option<&Arc<Tool>> {
         let tool = &self.tools[*self.by_name.get(name)?];
-        Some(tool).filter(|tool| !tool.provider.internal)
+        Some(tool).filter(|tool| !tool.provider.internal && !tool.provider.is_over())
     }
 
     /// Compile every schema now; a server has the time, and its operator wants to know.

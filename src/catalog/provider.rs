@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use http::HeaderName;
 use serde::Deserialize;
@@ -10,7 +11,7 @@ use serde::Deserialize;
 use super::openapi::Selection;
 use crate::config::fields;
 use crate::config::provider::{self, Auth};
-use crate::config::{ManifestFile, Section};
+use crate::config::{ManifestFile, Origin, Section};
 use crate::credential::{Credential, Template};
 use crate::egress;
 use crate::error::{Intro, Problem};
@@ -29,6 +30,8 @@ pub struct Provider {
     pub session_token_env: Option<String>,
     pub handler: Handler,
     pub file: PathBuf,
+    /// When it ends, where it was only meant for a while.
+    ends: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -139,6 +142,12 @@ impl Provider {
             session_token_env: s.take("auth_session_token_env"),
             handler: Handler::Passthrough,
             file: manifest.path.clone(),
+            ends: match manifest.origin {
+                Origin::Permanent => None,
+                Origin::Cached { remaining_seconds } => {
+                    Instant::now().checked_add(Duration::from_secs(remaining_seconds))
+                }
+            },
         };
         match manifest.handler.as_str() {
             // Routes read the rest, and are strict about it.
@@ -198,6 +207,11 @@ impl Provider {
                 .map(|problem| problem.intro(Intro::InvalidManifest)),
         );
         provider
+    }
+
+    /// Whether its time is over.
+    pub fn is_over(&self) -> bool {
+        self.ends.is_some_and(|end| end <= Instant::now())
     }
 
     pub fn http(&self) -> Option<&Http> {

@@ -1,6 +1,6 @@
 //! A tool's `input_schema`: what its arguments are called, where they go, and whether given ones will do.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 use jsonschema::Validator;
@@ -82,6 +82,8 @@ pub struct Body {
     pub argument: Option<String>,
     /// `x-ati-body-required`: an empty one is better than none.
     pub required: bool,
+    /// `x-ati-body-optional`: none is better than one that nobody asked for.
+    pub optional: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -103,7 +105,7 @@ pub struct Unfit {
 
 impl Schema {
     pub fn new(value: Value) -> Self {
-        let required: Vec<&str> = value["required"]
+        let required: HashSet<&str> = value["required"]
             .as_array()
             .into_iter()
             .flatten()
@@ -113,7 +115,7 @@ impl Schema {
             .as_object()
             .into_iter()
             .flatten()
-            .map(|(name, schema)| Property::new(name, schema, required.contains(&name.as_str())))
+            .map(|(name, schema)| Property::new(name, schema, required.contains(name.as_str())))
             .collect();
         let (mut by_name, mut by_folded) = (HashMap::new(), HashMap::new());
         for (place, property) in properties.iter().enumerate() {
@@ -135,6 +137,7 @@ impl Schema {
                 media_type: text("x-ati-body-type"),
                 argument: text("x-ati-body-argument"),
                 required: value["x-ati-body-required"] == true,
+                optional: value["x-ati-body-optional"] == true,
             },
             located: marked
                 || properties
@@ -166,7 +169,16 @@ impl Schema {
     /// Arguments as they will be used: known names, defaults, the types that are asked for. Then they are checked.
     pub fn prepare(&self, args: Map<String, Value>) -> Result<Map<String, Value>, Unfit> {
         let mut args = self.rename(args);
+        let in_body = |property: &Property| property.location == Some(Location::Body);
+        let no_body = self.body.optional
+            && !self
+                .properties
+                .iter()
+                .any(|property| in_body(property) && args.contains_key(&property.name));
         for property in &self.properties {
+            if no_body && in_body(property) {
+                continue;
+            }
             match args.get_mut(&property.name) {
                 Some(value) => property.coerce(value),
                 None => {
@@ -249,7 +261,7 @@ impl Property {
             Value::Object(map) => !map.is_empty(),
             _ => true,
         };
-        Property {
+        let mut property = Property {
             name: name.to_owned(),
             types,
             default: schema.get("default").filter(says_something).cloned(),
@@ -259,7 +271,12 @@ impl Property {
             wire_name: schema["x-ati-name"].as_str().map(str::to_owned),
             file: schema["x-ati-file"] == true,
             part_type: schema["x-ati-part-type"].as_str().map(str::to_owned),
+        };
+        if let Some(mut default) = property.default.take() {
+            property.coerce(&mut default);
+            property.default = Some(default);
         }
+        property
     }
 
     /// What it is called on the wire.
@@ -324,9 +341,22 @@ impl Style {
     }
 }
 
+/// In bytes, compiled: `\pL{40}` is five characters and a megabyte.
+const LARGEST_PATTERN: usize = 128 << 10;
+
 /// Patterns in the wild are written for other engines. One that ours can't read must not cost the rest of the checks.
 fn build(schema: &Value) -> Result<Validator, String> {
-    let build = |schema: &Value| jsonschema::options().build(schema);
+    let patterns = || {
+        let patterns = jsonschema::PatternOptions::fancy_regex();
+        patterns
+            .size_limit(LARGEST_PATTERN)
+            .dfa_size_limit(LARGEST_PATTERN)
+            .backtrack_limit(100_000)
+    };
+    let build = |schema: &Value| {
+        let options = jsonschema::options().with_pattern_options(patterns());
+        options.build(schema)
+    };
     build(schema).or_else(|error| {
         let mut plain = schema.clone();
         strip_patterns(&mut plain);

@@ -114,8 +114,10 @@ impl<'a> Status<'a> {
             ("Job ID", "job_id"),
             ("Sandbox", "sandbox_id"),
         ] {
-            if let Some(text) = self.claims[name].as_str() {
-                line(label, text);
+            match &self.claims[name] {
+                Value::Null => {}
+                Value::String(text) => line(label, &output::plain(text)),
+                other => line(label, &output::plain(&other.to_string())),
             }
         }
         let help = if self.helps() { "enabled" } else { "disabled" };

@@ -34,25 +34,17 @@ impl Local {
         Local::read(Some(tool))
     }
 
+    /// What there is, whoever asks: for whoever manages it.
+    pub fn catalogue() -> Result<Catalog, Failure> {
+        read_catalog(&Environment::read(), None)
+    }
+
     fn read(tool: Option<&str>) -> Result<Self, Failure> {
         let env = Environment::read();
         if !env.problems.is_empty() {
             return Err(Failure::from_problems("the environment", &env.problems));
         }
-        let (mut problems, mut warnings) = (Vec::new(), Vec::new());
-        let mut manifests = config::read_manifests(&env.ati_dir, &mut problems);
-        let dir = env.ati_dir.join("specs");
-        let specs = match tool {
-            None => Specs::below(&dir),
-            Some(tool) => Specs::below(&dir).only_for(tool),
-        };
-        let catalog = Catalog::build(&mut manifests, &specs, None, &mut problems, &mut warnings);
-        if !problems.is_empty() {
-            return Err(Failure::from_problems("the manifests", &problems));
-        }
-        for warning in warnings {
-            tracing::debug!("{warning}");
-        }
+        let catalog = read_catalog(&env, tool)?;
         let identity = identify(&env)?;
         Ok(Local {
             env,
@@ -142,6 +134,24 @@ impl Local {
         }
         Failure::new(Code::ToolNotFound, message)
     }
+}
+
+fn read_catalog(env: &Environment, tool: Option<&str>) -> Result<Catalog, Failure> {
+    let (mut problems, mut warnings) = (Vec::new(), Vec::new());
+    let mut manifests = config::read_manifests(&env.ati_dir, &mut problems);
+    let dir = env.ati_dir.join("specs");
+    let specs = match tool {
+        None => Specs::below(&dir),
+        Some(tool) => Specs::below(&dir).only_for(tool),
+    };
+    let catalog = Catalog::build(&mut manifests, &specs, None, &mut problems, &mut warnings);
+    if !problems.is_empty() {
+        return Err(Failure::from_problems("the manifests", &problems));
+    }
+    for warning in warnings {
+        tracing::debug!("{warning}");
+    }
+    Ok(catalog)
 }
 
 /// Where JWT keys are configured, a token is needed; where none are, everything is allowed.

@@ -39,11 +39,16 @@ pub fn value(value: &Value, format: Format) {
     }
 }
 
+/// What strangers wrote, on one line and without moving the cursor.
+pub fn plain(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
 pub fn table(headers: &[impl AsRef<str>], rows: impl Iterator<Item = Vec<String>>) {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL);
     table.set_header(headers.iter().map(AsRef::as_ref));
-    table.add_rows(rows);
+    table.add_rows(rows.map(|row| row.iter().map(|cell| plain(cell)).collect::<Vec<_>>()));
     line(&table.to_string());
 }
 

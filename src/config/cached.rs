@@ -7,7 +7,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use toml::Table;
-use tracing::warn;
+use tracing::debug;
 
 use super::manifest::{ManifestFile, Origin};
 
@@ -52,7 +52,8 @@ pub fn read(ati_dir: &Path) -> Vec<ManifestFile> {
 }
 
 fn read_one(path: &Path) -> Option<ManifestFile> {
-    let unusable = |why: &str| warn!("cached provider {}: {why}", path.display());
+    // Commands are silent where they succeed; the server says so too, at its debug level.
+    let unusable = |why: &str| debug!("cached provider {}: {why}", path.display());
     let text = std::fs::read(path).ok()?;
     let Ok(cached) = serde_json::from_slice::<Value>(&text) else {
         unusable("not JSON");
@@ -65,6 +66,12 @@ fn read_one(path: &Path) -> Option<ManifestFile> {
         unusable("it lacks a name, a type or a date");
         return None;
     };
+    let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let stem = path.file_stem().and_then(|stem| stem.to_str());
+    if stem != Some(name) || !name.chars().all(harmless) || !matches!(handler, "openapi" | "mcp") {
+        unusable("its name is not its file's, or its type is not one that can be loaded");
+        return None;
+    }
     let Some(remaining_seconds) = remaining(created, cached["ttl_seconds"].as_u64().unwrap_or(0))
     else {
         // Another process may have been quicker.

@@ -57,7 +57,7 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "ATI_JWT_PUBLIC_KEY",
         "unset",
-        "File with the P-256 public key (PEM) that tokens are verified with.",
+        "The P-256 public key that tokens are verified with: a PEM file; for several a JWKS file, or a folder of PEM files.",
     ),
     (
         "ATI_JWT_SECRET",

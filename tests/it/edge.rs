@@ -546,3 +546,43 @@ fn a_rotation_is_verified_or_rolled_back() {
     assert!(!nobody.status.success());
     assert_eq!(std::fs::read(dir.join("keyring.enc")).unwrap(), before);
 }
+
+#[test]
+fn a_disk_that_can_not_be_written_keeps_what_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    let file = dir.path().join("source.json");
+    write(&file, r#"{"a": "planted-old"}"#);
+    let file = file.to_str().unwrap();
+    assert!(
+        edge(&home, &["bootstrap-keyring", "--from-file", file])
+            .status
+            .success()
+    );
+    let before = std::fs::read(home.join("keyring.enc")).unwrap();
+    // A mount of its own, read only, in a namespace of its own.
+    let home_text = home.to_str().unwrap();
+    let script = format!(
+        "mount --bind '{home_text}' '{home_text}' && mount -o remount,ro,bind '{home_text}' || exit 99; exec '{}' edge rotate-keyring --no-signal --from-file '{file}' --ati-dir '{home_text}'",
+        crate::support::ati::BINARY
+    );
+    let output = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", &script])
+        .output();
+    let Some(output) = output.ok().filter(|output| {
+        output.status.code() != Some(99) && output.status.code() != Some(1)
+            || !stderr(output).contains("unshare")
+    }) else {
+        eprintln!("skipped: this machine allows no mount namespaces");
+        return;
+    };
+    assert!(!output.status.success());
+    assert!(
+        stderr(&output).contains("Read-only file system"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(std::fs::read(home.join("keyring.enc")).unwrap(), before);
+    assert!(litter(&home).is_empty(), "{:?}", litter(&home));
+    assert_eq!(names(&home), ["a"]);
+}

@@ -508,3 +508,52 @@ fn a_look_before_an_import() {
         0
     );
 }
+
+#[test]
+fn what_a_tool_is_told_it_sends() {
+    let api = Upstream::echo();
+    let document = json!({"openapi": "3.0.0", "info": {"title": "T", "version": "1"}, "paths": {
+        "/files/{p}/x": {"get": {"operationId": "label", "parameters": [{"name": "p", "in": "path", "required": true, "style": "label", "explode": true, "schema": {"type": "array", "items": {"type": "string"}}}]}},
+        "/defaults": {"post": {"operationId": "defaults", "parameters": [{"name": "n", "in": "query", "schema": {"type": "integer", "default": "10"}}],
+            "requestBody": {"content": {"application/json": {"schema": {"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}, "b": {"type": "integer", "default": 1}}}}}}}},
+        "/free": {"post": {"operationId": "free", "requestBody": {"content": {"multipart/form-data": {"schema": {"type": "object", "additionalProperties": {"type": "string"}}}}}}},
+        "/json": {"get": {"operationId": "json", "parameters": [{"name": "X-J", "in": "header", "content": {"application/json": {"schema": {"type": "array"}}}}]}},
+        "/raw": {"put": {"operationId": "raw", "requestBody": {"content": {"image/*": {}}}}},
+    }});
+    let proxy = Setup::new()
+        .manifest("t", &format!("[provider]\nname = 't'\nhandler = 'openapi'\nbase_url = '{}/v1'\nopenapi_spec = 't.json'", api.url()))
+        .file("specs/t.json", document.to_string())
+        .start();
+    let call = |tool: &str, args: Value| proxy.call(None, tool, args);
+    // Two harmless pieces that together would lead out.
+    for pieces in [json!(["", ""]), json!([""])] {
+        let refused = call("t:label", json!({"p": pieces}));
+        assert_eq!(refused.status, 502, "{}", refused.text());
+    }
+    assert!(api.received().is_empty());
+    assert_eq!(call("t:label", json!({"p": ["a", "b"]})).status, 200);
+    assert_eq!(api.last().target, "/v1/files/.a.b/x");
+    // A default of the wrong type is meant to be one of the right type; a body that nobody asked for isn't sent for its defaults.
+    assert_eq!(call("t:defaults", json!({})).status, 200);
+    assert_eq!(
+        (api.last().target.as_str(), api.last().body.len()),
+        ("/v1/defaults?n=10", 0)
+    );
+    assert_eq!(call("t:defaults", json!({"a": "x"})).status, 200);
+    assert_eq!(api.last().body, br#"{"a":"x","b":1}"#);
+    assert_eq!(call("t:defaults", json!({"b": 5})).status, 422);
+    call("t:free", json!({"body": {"x": "1"}}));
+    assert!(
+        api.last()
+            .header("content-type")
+            .unwrap()
+            .contains("boundary=")
+    );
+    call("t:json", json!({"X-J": ["a", "b"]}));
+    assert_eq!(api.last().header("x-j"), Some(r#"["a","b"]"#));
+    call(
+        "t:raw",
+        json!({"body": {"content_base64": "AAE=", "content_type": "image/png"}}),
+    );
+    assert_eq!(api.last().header("content-type"), Some("image/png"));
+}

@@ -51,7 +51,7 @@ fn manifests_are_written_whole_and_never_over_another() {
             "--env",
             "TOKEN=${github_token}",
             "--env",
-            "odd key=\"quoted\"",
+            "QUOTED=\"quoted\"",
             "--category",
             "dev",
         ],
@@ -67,7 +67,7 @@ fn manifests_are_written_whole_and_never_over_another() {
         Some("github MCP provider")
     );
     assert_eq!(provider["mcp_args"].as_array().unwrap().len(), 2);
-    assert_eq!(provider["mcp_env"]["odd key"].as_str(), Some("\"quoted\""));
+    assert_eq!(provider["mcp_env"]["QUOTED"].as_str(), Some("\"quoted\""));
     assert!(
         bad(
             dir,
@@ -147,6 +147,10 @@ fn manifests_are_written_whole_and_never_over_another() {
         (
             &["add-cli", "x", "--command", "c", "--env", "novalue"],
             "Invalid --env format: novalue (expected KEY=VALUE)",
+        ),
+        (
+            &["add-cli", "x", "--command", "c", "--env", "a b=c"],
+            "Invalid --env format",
         ),
         (
             &["add-cli", "../x", "--command", "c"],
@@ -536,4 +540,58 @@ fn three_calls_make_a_research() {
         .unwrap();
     assert!(stdout(&output).contains("262.52"), "{}", stderr(&output));
     tells_nothing("the output", &stdout(&output));
+}
+
+#[test]
+fn what_was_meant_for_a_while_stops_nobody_and_ends() {
+    let api = Upstream::echo();
+    let created = ati::telemetry::audit::timestamp(std::time::SystemTime::now());
+    let document =
+        json!({"openapi": "3.0.0", "paths": {"/x": {"get": {"operationId": "look"}}}}).to_string();
+    let cached = |name: &str, more: Value| {
+        let mut all = json!({"name": name, "provider_type": "openapi", "base_url": api.url(), "auth_type": "none", "created_at": created, "ttl_seconds": 3600, "spec_content": document});
+        all.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        all.to_string()
+    };
+    let setup = Setup::new()
+        .tools("fine", &api.url(), "", "[[tools]]\nname = 'fine'")
+        .file(
+            "cache/providers/magic.json",
+            cached("magic", json!({"auth_type": "magic"})),
+        )
+        .file(
+            "cache/providers/number.json",
+            cached("number", json!({"base_url": 5})),
+        )
+        .file(
+            "cache/providers/route.json",
+            cached("route", json!({"provider_type": "passthrough"})),
+        )
+        .file(
+            "cache/providers/other.json",
+            cached("name\n\u{1b}[31m", json!({})),
+        )
+        .file(
+            "cache/providers/brief.json",
+            cached("brief", json!({"ttl_seconds": 3})),
+        );
+    let dir = setup.path().to_path_buf();
+    let listed = run(&dir, &["tool", "list"]);
+    assert!(listed.status.success(), "{}", stderr(&listed));
+    assert_eq!(stderr(&listed), "");
+    let proxy = setup.start();
+    assert_eq!(proxy.call(None, "fine", json!({})).status, 200);
+    assert_eq!(proxy.call(None, "brief:look", json!({})).status, 200);
+    crate::support::eventually("the end of a while", || {
+        (proxy.call(None, "brief:look", json!({})).status == 404).then_some(())
+    });
+    // Managing needs no token.
+    let output = command(&dir)
+        .env("ATI_JWT_SECRET", "ab".repeat(32))
+        .args(["provider", "list"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
 }

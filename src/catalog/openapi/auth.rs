@@ -1,5 +1,6 @@
 //! Security schemes: the first that can be used, and what else there is.
 
+use http::HeaderName;
 use serde_json::Value;
 
 use super::document::{Document, Version};
@@ -72,8 +73,10 @@ fn usable(scheme: &Value) -> Scheme {
         },
         "apiKey" => match text("in") {
             // `Authorization: <key>`, prefix and all: a header like any other.
-            "header" => Scheme::Header(text("name").to_owned()),
-            "query" => Scheme::Query(text("name").to_owned()),
+            "header" if HeaderName::try_from(text("name")).is_ok() => {
+                Scheme::Header(text("name").to_owned())
+            }
+            "query" if !text("name").is_empty() => Scheme::Query(text("name").to_owned()),
             _ => Scheme::None,
         },
         "oauth2" => {

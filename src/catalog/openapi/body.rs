@@ -33,13 +33,7 @@ impl Encoding {
 
     /// The one that is used where several are offered comes first.
     fn of(media_type: &str) -> (u8, Encoding) {
-        let essence = media_type
-            .split(';')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_lowercase();
-        match essence.as_str() {
+        match essence(media_type).as_str() {
             "application/json" => (0, Encoding::Json),
             e if e.ends_with("+json") || e.ends_with("/json") => (1, Encoding::Json),
             "application/x-www-form-urlencoded" => (2, Encoding::Form),
@@ -50,6 +44,12 @@ impl Encoding {
             _ => (5, Encoding::Raw),
         }
     }
+}
+
+/// A media type without its parameters.
+fn essence(media_type: &str) -> String {
+    let essence = media_type.split(';').next().unwrap_or_default();
+    essence.trim().to_lowercase()
 }
 
 pub(super) struct Body<'d> {
@@ -110,8 +110,9 @@ pub(super) fn of_version_2<'d>(
         }
         Version2Kind::Form(fields) => {
             let file = fields.iter().any(|field| field["type"] == "file");
-            let form = offered.contains(&"application/x-www-form-urlencoded");
-            let multipart = offered.contains(&"multipart/form-data");
+            let offers = |kind: &str| offered.iter().any(|known| essence(known) == kind);
+            let form = offers("application/x-www-form-urlencoded");
+            let multipart = offers("multipart/form-data");
             let encoding = if file || (multipart && !form) {
                 Encoding::Multipart
             } else {
@@ -142,7 +143,19 @@ fn form_schema(fields: &[&Value]) -> Value {
     let mut required = Vec::new();
     for field in fields {
         let name = field["name"].as_str().unwrap_or_default();
-        properties.insert(name.to_owned(), version_2_schema(field));
+        let mut schema = version_2_schema(field);
+        if field["type"] == "array" {
+            let (style, explode) = match field["collectionFormat"].as_str() {
+                Some("multi") => ("form", true),
+                Some("ssv") => ("spaceDelimited", false),
+                Some("tsv") => ("tabDelimited", false),
+                Some("pipes") => ("pipeDelimited", false),
+                _ => ("form", false),
+            };
+            schema["x-ati-style"] = json!(style);
+            schema["x-ati-explode"] = json!(explode);
+        }
+        properties.insert(name.to_owned(), schema);
         if field["required"] == true {
             required.push(json!(name));
         }
@@ -175,7 +188,9 @@ impl Body<'_> {
         }
         let said = self.fields.map(|fields| &fields[name]);
         let said = said.unwrap_or(&Value::Null);
-        if let Some(style) = said["style"].as_str() {
+        let explodes = said["explode"].as_bool();
+        let style = said["style"].as_str().or(explodes.map(|_| "form"));
+        if let Some(style) = style {
             marks.push(("x-ati-style", json!(style)));
             marks.push((
                 "x-ati-explode",

@@ -132,6 +132,8 @@ fn version(root: &Value) -> Result<Version, Unreadable> {
 /// With a budget: an alias can stand for a million of itself.
 fn from_yaml(text: &str) -> Result<Value, String> {
     let options = serde_saphyr::options! {
+        // YAML 1.2: `y`, `no` and `on` are words.
+        strict_booleans: true,
         budget: serde_saphyr::budget! {
             max_events: 8_000_000,
             max_nodes: 4_000_000,

@@ -10,6 +10,11 @@ use super::document::{Dangling, Document};
 use super::parameter::{self, Parameter};
 use super::schema::Converter;
 use super::{LeftOut, Operation, Survey};
+use crate::catalog::tool::placeholders;
+
+const MOST_PARAMETERS: usize = 1000;
+/// All arguments of all operations together.
+const LARGEST_SURVEY: usize = 64 << 20;
 
 /// Longer names than this, provider included, are cut.
 const LONGEST_NAME: usize = 128;
@@ -20,7 +25,12 @@ impl Document {
         let mut survey = Survey::default();
         let mut names = Names::new(LONGEST_NAME.saturating_sub(provider.len() + 1));
         let paths = self.root["paths"].as_object().into_iter().flatten();
+        let mut weight = 0;
         for (path, item) in paths.filter(|(path, _)| !path.starts_with("x-")) {
+            if !(path.is_empty() || path.starts_with('/')) || path.contains('#') {
+                survey.leave_out("*", path, "its path is no path");
+                continue;
+            }
             let item = match self.resolve(item) {
                 Ok(item) => item,
                 Err(Dangling(reason)) => {
@@ -45,7 +55,11 @@ impl Document {
                     }
                     _ => continue,
                 };
-                match self.operation(&method, path, item, operation, base_url) {
+                if weight > LARGEST_SURVEY {
+                    survey.leave_out(key, path, "the document is too large, written out");
+                    continue;
+                }
+                match self.operation(&method, path, item, operation, base_url, &mut weight) {
                     Ok(mut made) => {
                         made.id = names.unique(&made.original_id, &method, path);
                         survey.operations.push(made);
@@ -64,6 +78,7 @@ impl Document {
         item: &Value,
         operation: &Value,
         base_url: &str,
+        weight: &mut usize,
     ) -> Result<Operation, Dangling> {
         let prefix = self.server_prefix(item, operation, base_url)?;
         let parameters = self.parameters(item, operation)?;
@@ -71,6 +86,7 @@ impl Document {
         for parameter in &parameters.plain {
             inputs.parameter(parameter);
         }
+        inputs.undeclared(path);
         let body = match &parameters.body {
             // What a GET's body would mean is nobody's to say, and none is sent.
             _ if method == Method::GET => None,
@@ -80,6 +96,7 @@ impl Document {
         if let Some(body) = &body {
             inputs.body(body)?;
         }
+        *weight += inputs.converter.weight;
         let text = |key: &str| operation[key].as_str().unwrap_or_default().trim();
         let description = match (text("summary"), text("description")) {
             (summary, "") => summary.to_owned(),
@@ -114,6 +131,11 @@ impl Document {
         for holder in [item, operation] {
             for parameter in holder["parameters"].as_array().into_iter().flatten() {
                 let parameter = self.resolve(parameter)?;
+                if raw.len() >= MOST_PARAMETERS {
+                    return Err(Dangling(format!(
+                        "it has more than {MOST_PARAMETERS} parameters"
+                    )));
+                }
                 raw.retain(|known| {
                     known["name"] != parameter["name"] || known["in"] != parameter["in"]
                 });
@@ -170,6 +192,20 @@ impl<'d> Inputs<'d> {
         );
     }
 
+    /// What the path needs and nobody declared.
+    fn undeclared(&mut self, path: &str) {
+        for name in placeholders(path).filter(|name| !name.is_empty()) {
+            let declared = self.properties.iter().any(|(known, schema)| {
+                let wire = schema["x-ati-name"].as_str().unwrap_or(known);
+                wire == name && schema["x-ati-param-location"] == "path"
+            });
+            if !declared {
+                let schema = Map::from_iter([("type".to_owned(), json!("string"))]);
+                self.add(name, "path", schema, true);
+            }
+        }
+    }
+
     /// Two of one name in different places: the later one says its place in its name.
     fn add(
         &mut self,
@@ -218,12 +254,15 @@ impl<'d> Inputs<'d> {
                     together.push((chosen, fields.required.contains(&name)));
                 }
                 if body.required {
-                    if !fields.together.is_empty() {
+                    // Where a name had to be changed, it says something else now.
+                    let renamed = together.iter().any(|(name, ..)| name.ends_with("_body"));
+                    if !fields.together.is_empty() && !renamed {
                         let together = Value::Array(fields.together);
                         self.whole.insert("allOf".into(), together);
                     }
                     self.whole.insert("x-ati-body-required".into(), json!(true));
                 } else {
+                    self.whole.insert("x-ati-body-optional".into(), json!(true));
                     self.whole.extend(all_or_nothing(&together));
                 }
             }
@@ -235,12 +274,7 @@ impl<'d> Inputs<'d> {
                 schema
                     .entry("description")
                     .or_insert_with(|| json!("The body of the request"));
-                let name = if self.properties.contains_key("body") {
-                    "request_body"
-                } else {
-                    "body"
-                };
-                self.add(name, "body", schema, body.required);
+                let name = self.add("body", "body", schema, body.required);
                 self.whole.insert("x-ati-body-argument".into(), json!(name));
             }
         }
@@ -272,7 +306,7 @@ fn all_or_nothing(fields: &[(String, bool)]) -> Option<(String, Value)> {
         .filter(|(_, needed)| *needed)
         .map(|(name, _)| name)
         .collect();
-    if required.is_empty() {
+    if required.is_empty() || fields.len() * required.len() > 10_000 {
         return None;
     }
     let needs: Map<String, Value> = fields
@@ -284,6 +318,9 @@ fn all_or_nothing(fields: &[(String, bool)]) -> Option<(String, Value)> {
         .collect();
     Some(("dependentRequired".to_owned(), Value::Object(needs)))
 }
+
+/// For the number behind a name that is taken.
+const ROOM: usize = 7;
 
 /// Names of tools: harmless, unique, and the same from import to import.
 struct Names {
@@ -318,13 +355,12 @@ impl Names {
         if name.is_empty() {
             name = "_".to_owned();
         }
-        let base = name.clone();
+        // Numbers belong to what is left of a name once there is room for them.
+        let stem: String = name.chars().take(self.most.saturating_sub(ROOM)).collect();
         while !self.taken.insert(name.clone()) {
-            let number = self.numbers.entry(base.clone()).or_insert(1);
+            let number = self.numbers.entry(stem.clone()).or_insert(1);
             *number += 1;
-            let suffix = format!("_{number}");
-            let room = self.most.saturating_sub(suffix.len());
-            name = base.chars().take(room).collect::<String>() + &suffix;
+            name = format!("{stem}_{number}");
         }
         name
     }

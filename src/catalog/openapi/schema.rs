@@ -12,6 +12,11 @@ use super::document::Document;
 const MOST_DEFINITIONS: usize = 200;
 const LARGEST_DEFINITIONS: usize = 256 << 10;
 
+/// `allOf` of `allOf`.
+const DEEPEST: usize = 32;
+const DEEPEST_PARTS: usize = 4;
+const MOST_PARTS: usize = 64;
+
 /// Means nothing to a validator, or something else than it does to OpenAPI.
 const DROPPED: [&str; 8] = [
     "example",
@@ -30,14 +35,28 @@ const TYPES: [&str; 7] = [
 pub(super) struct Converter<'d> {
     document: &'d Document,
     /// Names by reference.
-    names: HashMap<String, String>,
+    names: HashMap<String, Named>,
     queue: VecDeque<String>,
+    /// How deep the definition that is being converted lies; none for an argument itself.
+    level: Option<usize>,
+    /// References in `allOf` of definitions so far.
+    parts: usize,
+    /// What was written in place so far.
+    pub weight: usize,
+}
+
+#[derive(Clone)]
+struct Named {
+    name: String,
+    /// By how many `allOf`s it was reached.
+    level: usize,
 }
 
 /// The fields of an object, however it is put together.
 #[derive(Default)]
 pub(super) struct Fields {
     pub properties: Vec<(String, Value)>,
+    places: HashMap<String, usize>,
     pub required: HashSet<String>,
     /// `anyOf` and `oneOf` that only say which fields there must be.
     pub together: Vec<Value>,
@@ -49,6 +68,9 @@ impl<'d> Converter<'d> {
             document,
             names: HashMap::new(),
             queue: VecDeque::new(),
+            level: None,
+            parts: 0,
+            weight: 0,
         }
     }
 
@@ -58,8 +80,12 @@ impl<'d> Converter<'d> {
             return Map::new();
         };
         let mut made = match self.document.resolve(schema) {
-            Ok(target) => self.convert(target),
-            Err(_) => json!({}),
+            // Beyond it, anything goes.
+            Ok(target) if self.weight < LARGEST_DEFINITIONS => {
+                self.weight += weight(target);
+                self.convert(target)
+            }
+            _ => json!({}),
         };
         // What stands beside a reference counts too.
         if let (Some(made), Some(description)) = (made.as_object_mut(), schema.get("description")) {
@@ -75,11 +101,20 @@ impl<'d> Converter<'d> {
     pub fn flatten(&self, schema: &Value) -> Option<Fields> {
         let mut fields = Fields::default();
         let mut seen = HashSet::new();
-        let found = self.collect(schema, &mut fields, &mut seen);
+        let found = self.collect(schema, &mut fields, &mut seen, 0);
         (found && !fields.properties.is_empty()).then_some(fields)
     }
 
-    fn collect(&self, schema: &Value, fields: &mut Fields, seen: &mut HashSet<String>) -> bool {
+    fn collect(
+        &self,
+        schema: &Value,
+        fields: &mut Fields,
+        seen: &mut HashSet<String>,
+        depth: usize,
+    ) -> bool {
+        if depth > DEEPEST {
+            return false;
+        }
         if let Some(reference) = schema.get("$ref").and_then(Value::as_str)
             && !seen.insert(reference.to_owned())
         {
@@ -92,16 +127,15 @@ impl<'d> Converter<'d> {
         let parts = target["allOf"].as_array();
         let mut found = own.is_some();
         for (name, property) in own.into_iter().flatten() {
-            if self.is_read_only(property, 0) {
+            if self.is_read_only(property, &mut 64) {
                 continue;
             }
-            match fields
-                .properties
-                .iter_mut()
-                .find(|(known, _)| known == name)
-            {
-                Some((_, known)) => *known = property.clone(),
-                None => fields.properties.push((name.clone(), property.clone())),
+            match fields.places.get(name) {
+                Some(place) => fields.properties[*place].1 = property.clone(),
+                None => {
+                    fields.places.insert(name.clone(), fields.properties.len());
+                    fields.properties.push((name.clone(), property.clone()));
+                }
             }
         }
         let required = target["required"].as_array().into_iter().flatten();
@@ -109,7 +143,7 @@ impl<'d> Converter<'d> {
             .required
             .extend(required.filter_map(|name| name.as_str().map(str::to_owned)));
         for part in parts.into_iter().flatten() {
-            found |= self.collect(part, fields, seen);
+            found |= self.collect(part, fields, seen, depth + 1);
         }
         for key in ["anyOf", "oneOf"] {
             let Some(choices) = target[key].as_array() else {
@@ -144,7 +178,7 @@ impl<'d> Converter<'d> {
             };
         };
         if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-            return match self.name(reference) {
+            return match self.name(reference, self.level.unwrap_or(0)) {
                 Some(name) => json!({"$ref": format!("#/$defs/{name}")}),
                 None => json!({}),
             };
@@ -177,11 +211,24 @@ impl<'d> Converter<'d> {
             ("properties" | "patternProperties" | "dependentSchemas", Value::Object(map)) => {
                 let mut made = Map::new();
                 for (name, property) in map {
-                    if !self.is_read_only(property, 0) {
+                    if !self.is_read_only(property, &mut 64) {
                         made.insert(name.clone(), self.convert(property));
                     }
                 }
                 Value::Object(made)
+            }
+            // Choices of choices multiply with every level of an argument, and arguments are an agent's to choose.
+            ("anyOf" | "oneOf" | "not" | "if" | "then" | "else", value)
+                if self.level.is_some() && has_reference(value) =>
+            {
+                return None;
+            }
+            ("allOf", Value::Array(list)) if self.level.is_some() => {
+                let parts: Vec<Value> = list.iter().filter_map(|item| self.part(item)).collect();
+                if parts.is_empty() {
+                    return None;
+                }
+                Value::Array(parts)
             }
             ("allOf" | "anyOf" | "oneOf" | "prefixItems", Value::Array(list))
                 if !list.is_empty() =>
@@ -205,7 +252,7 @@ impl<'d> Converter<'d> {
                 // What can't be sent can't be required.
                 let read_only = |name: &Value| {
                     let property = schema.get("properties")?.get(name.as_str()?)?;
-                    Some(self.is_read_only(property, 0))
+                    Some(self.is_read_only(property, &mut 64))
                 };
                 let kept: Vec<Value> = names
                     .iter()
@@ -241,23 +288,42 @@ impl<'d> Converter<'d> {
     }
 
     /// Said by itself, by what it refers to, or by one of its parts.
-    fn is_read_only(&self, property: &Value, depth: usize) -> bool {
+    fn is_read_only(&self, property: &Value, steps: &mut usize) -> bool {
+        let Some(left) = steps.checked_sub(1) else {
+            return false;
+        };
+        *steps = left;
         let Ok(plain) = self.document.resolve(property) else {
             return false;
         };
-        let parts = plain["allOf"].as_array().into_iter().flatten();
+        let mut parts = plain["allOf"].as_array().into_iter().flatten();
         property["readOnly"] == true
             || plain["readOnly"] == true
-            || (depth < 4
-                && parts
-                    .into_iter()
-                    .any(|part| self.is_read_only(part, depth + 1)))
+            || parts.any(|part| self.is_read_only(part, steps))
+    }
+
+    /// One part of a definition's `allOf`. A few levels of a few parts: each is looked at once for every way that leads to it.
+    fn part(&mut self, item: &Value) -> Option<Value> {
+        let Some(reference) = item.get("$ref").and_then(Value::as_str) else {
+            return Some(self.convert(item));
+        };
+        let level = self.level.unwrap_or(0) + 1;
+        let known = self.names.get(reference).map(|known| known.level);
+        self.parts += 1;
+        if level > DEEPEST_PARTS
+            || self.parts > MOST_PARTS
+            || known.is_some_and(|known| known < level)
+        {
+            return None;
+        }
+        let name = self.name(reference, level)?;
+        Some(json!({"$ref": format!("#/$defs/{name}")}))
     }
 
     /// The name that a reference has among the definitions.
-    fn name(&mut self, reference: &str) -> Option<String> {
+    fn name(&mut self, reference: &str, level: usize) -> Option<String> {
         if let Some(known) = self.names.get(reference) {
-            return Some(known.clone());
+            return Some(known.name.clone());
         }
         self.document.find(reference).ok()?;
         if self.names.len() >= MOST_DEFINITIONS {
@@ -276,11 +342,15 @@ impl<'d> Converter<'d> {
             .collect();
         let mut name = plain.clone();
         let mut number = 1;
-        while self.names.values().any(|known| *known == name) {
+        while self.names.values().any(|known| known.name == name) {
             number += 1;
             name = format!("{plain}_{number}");
         }
-        self.names.insert(reference.to_owned(), name.clone());
+        let named = Named {
+            name: name.clone(),
+            level,
+        };
+        self.names.insert(reference.to_owned(), named);
         self.queue.push_back(reference.to_owned());
         Some(name)
     }
@@ -290,17 +360,26 @@ impl<'d> Converter<'d> {
         let mut made = Map::new();
         let mut size = 0;
         while let Some(reference) = self.queue.pop_front() {
+            self.level = self.names.get(&reference).map(|known| known.level);
             let target = self.document.find(&reference).map(Cow::Borrowed);
             let schema = match target {
                 Ok(target) if size < LARGEST_DEFINITIONS => self.convert(&target),
                 _ => json!({}),
             };
             size += weight(&schema);
-            if let Some(name) = self.names.get(&reference) {
-                made.insert(name.clone(), schema);
+            if let Some(known) = self.names.get(&reference) {
+                made.insert(known.name.clone(), schema);
             }
         }
         made
+    }
+}
+
+fn has_reference(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.contains_key("$ref") || map.values().any(has_reference),
+        Value::Array(list) => list.iter().any(has_reference),
+        _ => false,
     }
 }
 

@@ -10,7 +10,12 @@ impl Document {
     pub fn base_url(&self, found_at: Option<&Url>) -> String {
         let url = match self.version {
             Version::V2 => self.version_2_base(found_at),
-            _ => self.root["servers"].get(0).map_or_else(String::new, expand),
+            // Where nothing is said, the specification says `/`.
+            _ => match self.root["servers"].get(0) {
+                Some(server) => expand(server),
+                None if found_at.is_some() => "/".to_owned(),
+                None => String::new(),
+            },
         };
         let absolute = match (Url::parse(&url), found_at) {
             (Ok(url), _) => url.to_string(),
@@ -35,9 +40,10 @@ impl Document {
             Some(_) if offered("http") => "http",
             _ => found_at.map_or("https", Url::scheme),
         };
+        let path = format!("/{}", path.trim_start_matches('/'));
         match self.root["host"].as_str().filter(|host| !host.is_empty()) {
             Some(host) => format!("{scheme}://{host}{path}"),
-            None => path.to_owned(),
+            None => path,
         }
     }
 
@@ -75,17 +81,25 @@ impl Document {
     }
 }
 
-/// A server's URL with its variables at their defaults.
+/// A server's URL with its variables at their defaults. What is put in is not looked at again.
 fn expand(server: &Value) -> String {
-    let mut url = server["url"].as_str().unwrap_or_default().to_owned();
-    for (name, variable) in server["variables"].as_object().into_iter().flatten() {
-        let default = &variable["default"];
-        let value = match default {
-            Value::String(text) => text.clone(),
-            Value::Null => variable["enum"][0].as_str().unwrap_or_default().to_owned(),
-            other => other.to_string(),
+    let template = server["url"].as_str().unwrap_or_default();
+    let mut url = String::with_capacity(template.len());
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once('{') {
+        url.push_str(before);
+        let Some((name, behind)) = after.split_once('}') else {
+            url.push('{');
+            rest = after;
+            continue;
         };
-        url = url.replace(&format!("{{{name}}}"), &value);
+        let variable = &server["variables"][name];
+        match &variable["default"] {
+            Value::String(text) => url.push_str(text),
+            Value::Null => url.push_str(variable["enum"][0].as_str().unwrap_or_default()),
+            other => url.push_str(&other.to_string()),
+        }
+        rest = behind;
     }
-    url
+    url + rest
 }

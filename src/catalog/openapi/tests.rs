@@ -10,7 +10,11 @@ fn survey(value: &Value) -> Survey {
 }
 
 fn one(operation: Value) -> Operation {
-    let document = json!({"openapi": "3.0.0", "paths": {"/x/{id}": {"post": operation}},
+    let path = match operation.get("parameters") {
+        Some(_) => "/x/{id}",
+        None => "/x",
+    };
+    let document = json!({"openapi": "3.0.0", "paths": {path: {"post": operation}},
     "components": {"schemas": {
         "Pet": {"type": "object", "required": ["name", "id"], "properties": {
             "id": {"type": "integer", "readOnly": true}, "name": {"type": "string", "nullable": true},
@@ -335,10 +339,7 @@ fn servers() {
         base(three(json!([{"url": "v3"}])), from),
         "https://docs.example/specs/v3"
     );
-    assert_eq!(
-        base(three(json!([])), from),
-        "https://docs.example/specs/openapi.json"
-    );
+    assert_eq!(base(three(json!([])), from), "https://docs.example");
     assert_eq!(base(three(json!([{"url": "/v2"}])), None), "/v2");
     let variables = json!([{"url": "https://{region}.example:{port}/{v}", "variables": {"region": {"default": "eu"}, "port": {"enum": ["8443"]}, "v": {"default": 2}}}]);
     assert_eq!(base(three(variables), None), "https://eu.example:8443/2");
@@ -420,4 +421,103 @@ fn a_server_of_its_own_on_the_same_host_is_where_it_goes() {
         "https://api.example/v10/x"
     );
     assert_eq!(endpoint("/v1"), "/x");
+}
+
+/// What a stranger's document, or an agent's argument, could cost if nobody counted.
+#[test]
+fn documents_cost_what_they_say() {
+    let body = |schemas: Value, name: &str| {
+        let reference = json!({"$ref": format!("#/components/schemas/{name}")});
+        let document = json!({"openapi": "3.0.0", "components": {"schemas": schemas}, "paths": {"/x": {"post": {
+            "requestBody": {"required": true, "content": {"application/json": {"schema": {"type": "object", "properties": {"a": reference}}}}}}}}});
+        survey(&document).operations.remove(0).input_schema
+    };
+    // A chain of parts that is longer than a stack is deep.
+    let chain: serde_json::Map<String, Value> = (0..20_000)
+        .map(|n| {
+            (
+                format!("S{n}"),
+                json!({"allOf": [{"$ref": format!("#/components/schemas/S{}", n + 1)}]}),
+            )
+        })
+        .collect();
+    let document = json!({"openapi": "3.0.0", "components": {"schemas": chain}, "paths": {"/x": {"post": {
+        "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/S0"}}}}}}}});
+    assert_eq!(survey(&document).operations.len(), 1);
+    // Parts of itself, by the hundred.
+    let itself: Vec<Value> = (0..200)
+        .map(|_| json!({"$ref": "#/components/schemas/X"}))
+        .collect();
+    body(
+        json!({"X": {"allOf": itself, "properties": {"p": {"$ref": "#/components/schemas/X"}}}}),
+        "X",
+    );
+    // Variables in variables.
+    let variables: serde_json::Map<String, Value> = (0..20)
+        .map(|n| {
+            (
+                format!("v{n}"),
+                json!({"default": format!("{{v{}}}", n + 1).repeat(12)}),
+            )
+        })
+        .collect();
+    let document = json!({"openapi": "3.0.0", "paths": {}, "servers": [{"url": "https://h/{v0}", "variables": variables}]});
+    assert!(parse(&document).base_url(None).len() < 1000);
+    // Thousands of the same long name.
+    let paths: serde_json::Map<String, Value> = (0..4000)
+        .map(|n| {
+            (
+                format!("/{n}"),
+                json!({"get": {"operationId": format!("{}{:03}", "x".repeat(130), n % 1000)}}),
+            )
+        })
+        .collect();
+    let names: std::collections::HashSet<String> =
+        survey(&json!({"openapi": "3.0.0", "paths": paths}))
+            .operations
+            .into_iter()
+            .map(|o| o.id)
+            .collect();
+    assert_eq!(names.len(), 4000);
+
+    // Choices of choices: and/or filters, and an argument that is as deep as JSON may be.
+    let filter = json!({"N": {"anyOf": [
+        {"properties": {"c": {"$ref": "#/components/schemas/N"}}, "required": ["k1"]},
+        {"properties": {"c": {"$ref": "#/components/schemas/N"}}, "required": ["k2"]}]}});
+    let doubled: serde_json::Map<String, Value> = (0..28)
+        .map(|n| (format!("S{n}"), json!({"allOf": [{"$ref": format!("#/components/schemas/S{}", n + 1)}, {"$ref": format!("#/components/schemas/T{n}")}]})))
+        .chain((0..28).map(|n| (format!("T{n}"), json!({"allOf": [{"$ref": format!("#/components/schemas/S{}", n + 1)}]}))))
+        .chain([("S28".to_owned(), json!({"type": "object"}))])
+        .collect();
+    for (schemas, name) in [(filter, "N"), (Value::Object(doubled), "S0")] {
+        let schema = crate::catalog::schema::Schema::new(body(schemas, name));
+        let deep = (0..100).fold(json!({}), |inner, _| json!({"c": inner}));
+        let _ = schema.prepare(serde_json::Map::from_iter([("a".to_owned(), deep)]));
+    }
+}
+
+#[test]
+fn words_of_yaml_are_words() {
+    let text = "openapi: 3.0.0\npaths:\n  /p:\n    get:\n      operationId: yes\n      parameters:\n        - {name: y, in: query, required: true, schema: {type: string, enum: [SE, NO, on]}}\n";
+    let survey = Document::parse(text).unwrap().survey("p", "https://h");
+    let operation = &survey.operations[0];
+    assert_eq!(operation.id, "yes");
+    assert_eq!(
+        operation.input_schema["properties"]["y"]["enum"],
+        json!(["SE", "NO", "on"])
+    );
+    assert_eq!(operation.input_schema["required"], json!(["y"]));
+}
+
+#[test]
+fn what_a_path_needs_is_an_argument_and_what_is_no_path_is_none() {
+    let document = json!({"openapi": "3.0.0", "paths": {"/a/{id}": {"get": {}}, "http://evil.example/x": {"get": {}}, "/b#c": {"get": {}}}});
+    let survey = survey(&document);
+    assert_eq!(survey.operations.len(), 1);
+    assert_eq!(survey.operations[0].input_schema["required"], json!(["id"]));
+    assert_eq!(survey.left_out.len(), 2);
+    let header = parse(
+        &json!({"openapi": "3.0.0", "paths": {}, "components": {"securitySchemes": {"k": {"type": "apiKey", "in": "header", "name": "X Key\n"}}}}),
+    );
+    assert_eq!(header.auth().scheme, Scheme::None);
 }

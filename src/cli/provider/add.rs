@@ -199,11 +199,16 @@ fn references(value: &str) -> Vec<&str> {
         .collect()
 }
 
+fn is_variable(name: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && name.chars().all(word) && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
 fn pairs(texts: &[String]) -> Result<Vec<(String, String)>, Failure> {
     texts
         .iter()
         .map(|text| match text.split_once('=') {
-            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+            Some((key, value)) if is_variable(key) => Ok((key.to_owned(), value.to_owned())),
             _ => Err(Failure::invalid(format!(
                 "Invalid --env format: {text} (expected KEY=VALUE)"
             ))),

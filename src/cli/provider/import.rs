@@ -33,6 +33,10 @@ pub struct Import {
     /// Print what would be written, and write nothing
     #[arg(long)]
     dry_run: bool,
+
+    /// What `provider load --save` was told about the credential.
+    #[arg(skip)]
+    presented: Option<Scheme>,
 }
 
 #[derive(clap::Args)]
@@ -47,13 +51,14 @@ pub struct Inspect {
 
 impl Import {
     /// As `provider load --save` means it.
-    pub fn of(spec: &str, name: &str, auth_key: &str) -> Self {
+    pub fn of(spec: &str, name: &str, auth_key: &str, presented: Option<Scheme>) -> Self {
         Import {
             spec: spec.to_owned(),
             name: Some(name.to_owned()),
             auth_key: Some(auth_key.to_owned()),
             include_tags: Vec::new(),
             dry_run: false,
+            presented,
         }
     }
 }
@@ -98,12 +103,14 @@ pub fn import(args: &Import) -> Result<u8, Failure> {
         .auth_key
         .clone()
         .unwrap_or_else(|| format!("{name}_api_key"));
-    let manifest = manifest(&imported, &key, &args.include_tags).render();
-    let scheme = imported.document.auth().scheme;
+    let scheme = args.presented.clone();
+    let scheme = scheme.unwrap_or_else(|| imported.document.auth().scheme);
+    let manifest = manifest(&imported, &scheme, &key, &args.include_tags).render();
     if args.dry_run {
         output::line(&format!("--- Generated manifest ({name}.toml) ---"));
         output::line(manifest.trim_end());
         let (title, count) = (imported.document.title(), imported.survey.operations.len());
+        let title = output::plain(title);
         output::line(&format!("\n--- Spec: {title} ({count} operations) ---"));
         output::line(&format!("Would save spec to: ~/.ati/specs/{name}.json"));
         output::line(&format!(
@@ -143,6 +150,7 @@ fn report(survey: &Survey) {
             "  {} {}: {}",
             operation.method, operation.path, operation.reason
         );
+        let line = output::plain(&line);
         if n < LISTED {
             info!("{line}");
         } else {
@@ -154,7 +162,7 @@ fn report(survey: &Survey) {
     }
 }
 
-fn manifest(imported: &Imported, key: &str, include_tags: &[String]) -> Manifest {
+fn manifest(imported: &Imported, scheme: &Scheme, key: &str, include_tags: &[String]) -> Manifest {
     let Imported {
         document,
         name,
@@ -176,11 +184,11 @@ fn manifest(imported: &Imported, key: &str, include_tags: &[String]) -> Manifest
     manifest
         .text("base_url", base_url)
         .text("openapi_spec", &format!("{name}.json"))
-        .text("auth_type", detected.scheme.auth_type());
-    if detected.scheme != Scheme::None {
+        .text("auth_type", scheme.auth_type());
+    if *scheme != Scheme::None {
         manifest.text("auth_key_name", key);
     }
-    match &detected.scheme {
+    match scheme {
         Scheme::Header(header) => {
             manifest.text("auth_header_name", header);
         }
@@ -201,16 +209,13 @@ fn manifest(imported: &Imported, key: &str, include_tags: &[String]) -> Manifest
 pub fn inspect(args: &Inspect) -> Result<u8, Failure> {
     let imported = read(&args.spec, None, &args.include_tags)?;
     let document = &imported.document;
-    output::line(&format!(
-        "OpenAPI: {} v{}",
-        document.title(),
-        document.version_text()
-    ));
+    let title = format!("OpenAPI: {} v{}", document.title(), document.version_text());
+    output::line(&output::plain(&title));
     let description: String = document.description().chars().take(120).collect();
     if !description.is_empty() {
         output::line(&format!("  {}", description.replace(char::is_control, " ")));
     }
-    output::line(&format!("Base URL: {}", imported.base_url));
+    output::line(&output::plain(&format!("Base URL: {}", imported.base_url)));
     let scheme = document.auth().scheme;
     let detail = match &scheme {
         Scheme::Header(name) => format!(" (auth_header_name={name})"),
@@ -228,6 +233,7 @@ pub fn inspect(args: &Inspect) -> Result<u8, Failure> {
         by_tag.entry(tag).or_default().push(n);
     }
     for (tag, operations) in by_tag {
+        let tag = output::plain(tag);
         output::line(&format!("  TAG: {tag} ({} operations)", operations.len()));
         for operation in operations.iter().map(|n| &imported.survey.operations[*n]) {
             let text: String = operation.description.chars().take(50).collect();
@@ -238,28 +244,28 @@ pub fn inspect(args: &Inspect) -> Result<u8, Failure> {
                 operation.endpoint,
                 text.replace(char::is_control, " ")
             );
-            output::line(line.trim_end());
+            output::line(output::plain(&line).trim_end());
         }
     }
     if !imported.survey.left_out.is_empty() {
         output::line(&format!("\nLeft out ({}):", imported.survey.left_out.len()));
         for operation in &imported.survey.left_out {
-            output::line(&format!(
+            let line = format!(
                 "    {:<7} {:<30} {}",
                 operation.method, operation.path, operation.reason
-            ));
+            );
+            output::line(&output::plain(&line));
         }
     }
     Ok(0)
 }
 
 /// What a provider needs before it can be used, in the words of `provider load`.
-pub fn auth_summary(imported: &Imported, key: &str, resolved: bool) -> serde_json::Value {
-    let scheme = imported.document.auth().scheme;
+pub fn auth_summary(scheme: &Scheme, key: &str, resolved: bool) -> serde_json::Value {
     let mut auth = json!({
         "type": scheme.auth_type(),
-        "key_name": (scheme != Scheme::None).then_some(key),
-        "description": match &scheme {
+        "key_name": (*scheme != Scheme::None).then_some(key),
+        "description": match scheme {
             Scheme::None => "no credential".to_owned(),
             Scheme::Bearer => "a bearer token".to_owned(),
             Scheme::Basic => "a user name".to_owned(),

@@ -60,7 +60,7 @@ pub fn list(format: Format) -> Result<u8, Failure> {
         return Ok(0);
     }
     let mut counts: HashMap<String, usize> = HashMap::new();
-    for tool in Local::load()?.catalog.tools() {
+    for tool in Local::catalogue()?.tools() {
         *counts.entry(tool.provider.name.clone()).or_default() += 1;
     }
     let rows: Vec<Value> = manifests

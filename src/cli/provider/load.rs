@@ -7,13 +7,16 @@ use super::super::{Format, output};
 use super::add::{self, Server};
 use super::import::{self, auth_summary};
 use super::name;
-use super::write::save;
+use super::write::save_private;
 use crate::catalog::openapi::Scheme;
 use crate::config::{self, Environment};
 use crate::credential::Template;
 use crate::error::{Code, Failure};
 use crate::keyring::{self, Fallback, Keyring, Places};
 use crate::telemetry::audit::timestamp;
+
+/// Ten years: longer is no while.
+const LONGEST: u64 = 10 * 365 * 86_400;
 
 #[derive(clap::Args)]
 pub struct Load {
@@ -44,6 +47,29 @@ pub struct Load {
     server: Server,
 }
 
+impl Load {
+    /// How the caller wants the credential to be presented.
+    fn presented(&self) -> Result<Option<Scheme>, Failure> {
+        Ok(
+            match (
+                &self.auth_query,
+                &self.server.auth_header,
+                self.server.auth.as_str(),
+            ) {
+                (Some(query), ..) => Some(Scheme::Query(query.clone())),
+                (None, Some(header), _) => {
+                    http::HeaderName::try_from(header).map_err(|_| {
+                        Failure::invalid(format!("'{header}' is not a header name"))
+                    })?;
+                    Some(Scheme::Header(header.clone()))
+                }
+                (None, None, "bearer") => Some(Scheme::Bearer),
+                _ => None,
+            },
+        )
+    }
+}
+
 pub fn load(args: &Load, format: Format) -> Result<u8, Failure> {
     let summary = if args.mcp {
         load_mcp(args)?
@@ -65,34 +91,40 @@ fn load_openapi(args: &Load) -> Result<Option<Value>, Failure> {
     };
     let imported = import::read(spec, args.name.as_deref(), &[])?;
     let name = imported.name.clone();
-    let scheme = imported.document.auth().scheme;
-    let key = args
-        .server
-        .auth_key
-        .clone()
-        .unwrap_or_else(|| format!("{name}_api_key"));
+    // What the caller says counts before what the document says.
+    let said = args.presented()?;
+    let scheme = said.clone();
+    let scheme = scheme.unwrap_or_else(|| imported.document.auth().scheme);
+    let own = args.server.auth_key.clone();
+    let key = own.unwrap_or_else(|| format!("{name}_api_key"));
     if args.save {
-        let import = import::Import::of(spec, &name, &key);
-        import::import(&import)?;
+        import::import(&import::Import::of(spec, &name, &key, said))?;
         return Ok(None);
     }
-    // What the caller says counts where the document says nothing.
-    let (auth_type, header, query) = match (&scheme, &args.auth_query, &args.server.auth_header) {
-        (_, Some(query), _) => ("query", None, Some(query.clone())),
-        (_, None, Some(header)) => ("header", Some(header.clone()), None),
-        (Scheme::Header(name), ..) => ("header", Some(name.clone()), None),
-        (Scheme::Query(name), ..) => ("query", None, Some(name.clone())),
-        (Scheme::None, ..) if args.server.auth == "bearer" => ("bearer", None, None),
-        (scheme, ..) => (scheme.auth_type(), None, None),
+    let mut needed = Vec::new();
+    if scheme != Scheme::None {
+        needed.push(key.clone());
+    }
+    if let Scheme::OAuth2 { .. } = &scheme {
+        needed.push(format!("{key}_secret"));
+    }
+    let keyring = keyring();
+    let missing: Vec<&str> = needed
+        .iter()
+        .map(String::as_str)
+        .filter(|name| keyring.get(name).is_none())
+        .collect();
+    let (header, query) = match &scheme {
+        Scheme::Header(name) => (Some(name), None),
+        Scheme::Query(name) => (None, Some(name)),
+        _ => (None, None),
     };
-    let needs_key = auth_type != "none";
-    let resolved = !needs_key || keyring().get(&key).is_some();
     let mut cached = Map::new();
     cached.insert("name".into(), json!(name));
     cached.insert("provider_type".into(), json!("openapi"));
     cached.insert("base_url".into(), json!(imported.base_url));
-    cached.insert("auth_type".into(), json!(auth_type));
-    cached.insert("auth_key_name".into(), json!(needs_key.then_some(&key)));
+    cached.insert("auth_type".into(), json!(scheme.auth_type()));
+    cached.insert("auth_key_name".into(), json!(needed.first()));
     cached.insert("auth_header_name".into(), json!(header));
     cached.insert("auth_query_name".into(), json!(query));
     if let Scheme::OAuth2 { token_url } = &scheme {
@@ -101,19 +133,15 @@ fn load_openapi(args: &Load) -> Result<Option<Value>, Failure> {
     }
     cached.insert("spec_content".into(), json!(imported.document.to_json()));
     let until = store(&name, cached, args.ttl)?;
-    let mut auth = auth_summary(&imported, &key, resolved);
-    auth["type"] = json!(auth_type);
-    if let Some(query) = query {
-        auth["query_name"] = json!(query);
-    }
+    let resolved = missing.is_empty();
     Ok(Some(json!({
         "status": if resolved { "ready" } else { "needs_auth" },
         "name": name,
         "provider_type": "openapi",
         "base_url": imported.base_url,
         "tools_count": imported.survey.operations.len(),
-        "auth": auth,
-        "setup_commands": setup(&if resolved { vec![] } else { vec![key.as_str()] }),
+        "auth": auth_summary(&scheme, &key, resolved),
+        "setup_commands": setup(&missing),
         "cached_until": until,
     })))
 }
@@ -194,10 +222,12 @@ fn load_mcp(args: &Load) -> Result<Option<Value>, Failure> {
 /// Until when it is kept.
 fn store(name: &str, mut cached: Map<String, Value>, ttl: u64) -> Result<String, Failure> {
     let now = SystemTime::now();
+    let ttl = ttl.min(LONGEST);
     cached.insert("created_at".into(), json!(timestamp(now)));
     cached.insert("ttl_seconds".into(), json!(ttl));
     let path = config::cached_provider(&config::ati_dir(), name);
-    save(&path, Value::Object(cached).to_string().as_bytes())?;
+    // It may hold what was given with --env.
+    save_private(&path, Value::Object(cached).to_string().as_bytes())?;
     let until = now.checked_add(Duration::from_secs(ttl)).unwrap_or(now);
     Ok(timestamp(until))
 }

@@ -52,6 +52,7 @@ fn of_host(rest: &str) -> String {
         Some(literal) => literal.split(']').next().unwrap_or_default(),
         None => authority.split(':').next().unwrap_or_default(),
     };
+    let host = host.to_lowercase();
     let mut labels: Vec<&str> = host.split('.').collect();
     if labels.len() > 1 && FIRST.contains(&labels[0]) {
         labels.remove(0);

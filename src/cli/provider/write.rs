@@ -110,10 +110,19 @@ pub fn save_new(name: &str, manifest: &Manifest) -> Result<(), Failure> {
 
 /// Whole or not at all.
 pub fn save(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    write(path, content, 0o644)
+}
+
+/// The same, for its owner only.
+pub fn save_private(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    write(path, content, 0o600)
+}
+
+fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), Failure> {
     let failed =
         |e: std::io::Error| Failure::new(Code::ExecutionFailed, format!("{}: {e}", path.display()));
     if let Some(dir) = path.parent() {
         files::create_private_dir(dir).map_err(failed)?;
     }
-    files::write_atomic(path, content, 0o644).map_err(failed)
+    files::write_atomic(path, content, mode).map_err(failed)
 }

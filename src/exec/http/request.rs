@@ -160,6 +160,23 @@ fn fill(tool: &Tool, parts: &Parts<'_>) -> Result<String, ToolError> {
         rest = behind;
     }
     path.push_str(rest);
+    // Pieces that were harmless one by one must not be a way out together.
+    let leads_out = path
+        .split(['?', '#'])
+        .next()
+        .unwrap_or_default()
+        .split('/')
+        .any(|segment| matches!(segment, "." | ".."));
+    let written_so = tool
+        .endpoint
+        .split('/')
+        .any(|segment| matches!(segment, "." | ".."));
+    if leads_out && !written_so {
+        return Err(ToolError::PathParameter {
+            name: "path".to_owned(),
+            value: path,
+        });
+    }
     Ok(path)
 }
 
@@ -241,14 +258,22 @@ fn body(
         let Some(whole) = arguments.shift_remove(name) else {
             return Ok(None);
         };
-        return Ok(Some(match schema.body.encoding {
-            Encoding::Raw => (
-                multipart::bytes(name, &whole)?.into(),
-                kind("application/octet-stream"),
-            ),
-            Encoding::Form => {
-                let fields = whole.as_object().cloned().unwrap_or_default();
-                (form(schema, &fields).into(), kind(FORM))
+        return Ok(Some(match (schema.body.encoding, &whole) {
+            (Encoding::Raw, _) => {
+                let own = whole["content_type"].as_str();
+                let own = own.and_then(|kind| HeaderValue::from_str(kind).ok());
+                let kind = own.unwrap_or_else(|| kind("application/octet-stream"));
+                (multipart::bytes(name, &whole)?.into(), kind)
+            }
+            (Encoding::Form, Value::String(text)) => (text.clone().into(), kind(FORM)),
+            (Encoding::Form, Value::Object(fields)) => (form(schema, fields).into(), kind(FORM)),
+            (Encoding::Multipart, Value::Object(fields)) => {
+                let (body, kind) = multipart::build(schema, fields)?;
+                let kind = HeaderValue::from_str(&kind);
+                (
+                    body.into(),
+                    kind.unwrap_or_else(|_| HeaderValue::from_static("multipart/form-data")),
+                )
             }
             _ => (Bytes::from(whole.to_string()), kind(JSON)),
         }));
@@ -330,7 +355,7 @@ fn join(base_url: &str, path: &str, query: &str) -> Result<Url, ToolError> {
 /// An endpoint may be a URL of its own, where its credential may go too.
 fn is_same_origin(base_url: &str, endpoint: &str) -> bool {
     let origin = |text: &str| Url::parse(text).map(|url| url.origin());
-    base_url.is_empty() || matches!((origin(base_url), origin(endpoint)), (Ok(a), Ok(b)) if a == b)
+    matches!((origin(base_url), origin(endpoint)), (Ok(a), Ok(b)) if a == b)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use http::{Method, StatusCode};
+use percent_encoding::percent_decode_str;
 use url::{Origin, Url};
 
 use super::Means;
@@ -151,18 +152,21 @@ impl Hop {
 }
 
 fn append(url: &mut Url, pair: &str) {
-    let name = pair.split('=').next().unwrap_or_default();
-    let has = url.query().is_some_and(|query| {
-        query
-            .split('&')
-            .any(|known| known.split('=').next() == Some(name))
-    });
+    // However either is written.
+    let named = |pair: &str| {
+        let name = pair.split('=').next().unwrap_or_default().replace('+', " ");
+        percent_decode_str(&name).decode_utf8_lossy().into_owned()
+    };
+    let name = named(pair);
+    let has = url
+        .query()
+        .is_some_and(|query| query.split('&').any(|known| named(known) == name));
     // A redirect of the upstream's own may have kept it; a caller's own copy has to go.
     let query = match url.query() {
         Some(query) if has => {
             let others: Vec<&str> = query
                 .split('&')
-                .filter(|known| known.split('=').next() != Some(name))
+                .filter(|known| named(known) != name)
                 .chain([pair])
                 .collect();
             others.join("&")

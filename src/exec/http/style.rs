@@ -144,6 +144,7 @@ pub fn joined<E>(
 ) -> Result<Option<String>, E> {
     let items = match value {
         Value::Null => return Ok(None),
+        value if style.form == Form::Json => return write(&value.to_string()).map(Some),
         Value::Array(list) => list
             .iter()
             .filter_map(text)
@@ -172,6 +173,9 @@ pub fn joined<E>(
                 (false, _) => format!(";{name}={}", items.join(",")),
             }
         }
+        Form::Space => items.join(&write(" ")?),
+        Form::Tab => items.join(&write("\t")?),
+        Form::Pipe => items.join(&write("|")?),
         _ => items.join(","),
     }))
 }
