@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Replace `path` by `content`: readers see the old file or the new one. The mode holds from the first byte on.
@@ -18,6 +18,7 @@ pub fn write_atomic(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
             .create_new(true)
             .mode(mode)
             .open(&temporary)?;
+        keep_owner(&file, path, dir);
         file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&temporary, path)?;
@@ -27,6 +28,20 @@ pub fn write_atomic(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         let _ = fs::remove_file(&temporary);
     }
     result
+}
+
+/// What root writes for somebody else belongs to that somebody: the owner of what it replaces, else of the folder. Who isn't root can't, and
+/// needn't.
+fn keep_owner(file: &File, path: &Path, dir: &Path) {
+    let Ok(model) = fs::metadata(path).or_else(|_| fs::metadata(dir)) else {
+        return;
+    };
+    if let Ok(ours) = file.metadata()
+        && ours.uid() == 0
+        && model.uid() != 0
+    {
+        let _ = std::os::unix::fs::fchown(file, Some(model.uid()), Some(model.gid()));
+    }
 }
 
 fn temporary_beside(path: &Path) -> PathBuf {
@@ -52,6 +67,11 @@ pub fn lock(path: &Path) -> io::Result<File> {
         .truncate(false)
         .mode(0o600)
         .open(path)?;
+    keep_owner(
+        &file,
+        Path::new(""),
+        path.parent().unwrap_or(Path::new(".")),
+    );
     file.lock()?;
     Ok(file)
 }

@@ -105,7 +105,12 @@ impl PublicKey {
 
     /// One entry of a JWKS document. `None` where it is another kind of key.
     pub fn from_jwk(jwk: &serde_json::Value) -> Option<Self> {
-        if jwk["kty"] != "EC" || jwk["crv"] != "P-256" {
+        let is = |name: &str, value: &str| jwk.get(name).is_none_or(|said| said == value);
+        let verifies = jwk["key_ops"]
+            .as_array()
+            .is_none_or(|all| all.iter().any(|one| one == "verify"));
+        let ours = jwk["kty"] == "EC" && jwk["crv"] == "P-256";
+        if !ours || !is("use", "sig") || !is("alg", "ES256") || !verifies {
             return None;
         }
         let mut point = [0; POINT];

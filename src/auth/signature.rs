@@ -135,6 +135,8 @@ impl SigningKeys {
     pub fn of(keyring: &Keyring, warnings: &mut Vec<Problem>) -> Option<Self> {
         let current = keyring.get(SIGNING_SECRET).map(SigningKey::new)?;
         let not_after = match keyring.get(PREVIOUS_NOT_AFTER) {
+            // There, and empty: somebody meant it to end.
+            None if keyring.names().any(|name| name == PREVIOUS_NOT_AFTER) => None,
             None => Some(u64::MAX),
             Some(text) => std::str::from_utf8(text.expose())
                 .ok()
@@ -294,6 +296,7 @@ mod tests {
         assert_eq!(verdicts(Some("2023-11-14T22:13:20Z")), both);
         let over = (Verdict::Valid, Verdict::Mismatch, Verdict::Mismatch, 0);
         assert_eq!(verdicts(Some("2023-11-14T22:13:19Z")), over);
+        assert_eq!(verdicts(Some("")).1, Verdict::Mismatch);
         assert_eq!(
             verdicts(Some("soon")),
             (Verdict::Valid, Verdict::Mismatch, Verdict::Mismatch, 1)

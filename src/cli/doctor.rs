@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::DATE;
+use rustix::fs::Access;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 use serde_json::Value;
@@ -20,6 +21,7 @@ use crate::auth::token::VerificationKey;
 use crate::config::{self, Environment, Flags, Settings, private_key_of_environment};
 use crate::egress::{self, Clients, Guard, Resolver};
 use crate::error::{Code, Failure, Problem};
+use crate::keyring::{SIGNING_SECRET, Source};
 use crate::snapshot::{Snapshot, unix_now};
 
 /// Less than this and the audit is soon in trouble.
@@ -174,9 +176,23 @@ fn permissions(settings: &Settings, found: &mut Findings) {
         let Ok(metadata) = std::fs::metadata(&path) else {
             continue;
         };
+        let owner = std::fs::metadata(&settings.ati_dir).map(|folder| folder.uid());
+        if owner.is_ok_and(|owner| owner != metadata.uid()) {
+            wrong = true;
+            let fix = format!(
+                "chown --reference={} {}",
+                settings.ati_dir.display(),
+                path.display()
+            );
+            let message = format!(
+                "{} belongs to another user than its folder: the proxy may not be able to read it",
+                path.display()
+            );
+            found.fail("permissions", message, &fix);
+        }
         let mode = metadata.permissions().mode() & 0o777;
         let holds_nothing = name == "config.toml"
-            && !std::fs::read_to_string(&path).is_ok_and(|text| text.contains("\nsecret"));
+            && !std::fs::read_to_string(&path).is_ok_and(|text| text.contains("secret"));
         if mode & 0o077 != 0 && !holds_nothing {
             wrong = true;
             let fix = format!("chmod 600 {}", path.display());
@@ -237,11 +253,15 @@ fn disk(settings: &Settings, found: &mut Findings) {
         .parent()
         .filter(|dir| !dir.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    if let Err(e) = std::fs::OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(path)
-    {
+    // Looked at, and not made.
+    let writable = match path.exists() {
+        true => std::fs::OpenOptions::new()
+            .append(true)
+            .open(path)
+            .map(drop),
+        false => rustix::fs::access(folder, Access::WRITE_OK).map_err(Into::into),
+    };
+    if let Err(e) = writable {
         found.fail(
             "audit",
             format!("{} can't be written: {e}", path.display()),
@@ -334,6 +354,11 @@ fn jwt(settings: &Settings, found: &mut Findings) {
 
 fn load(snapshot: &Snapshot, warnings: &[Problem], found: &mut Findings) {
     let keyring = &snapshot.keyring;
+    let sealed = matches!(keyring.source(), Source::Sealed | Source::Persistent);
+    let add = |name: &str| match sealed {
+        true => format!("add {name} where the secrets are kept, and ati edge rotate-keyring"),
+        false => format!("ati key set {name} - reads it from standard input"),
+    };
     found.ok(
         "keyring",
         format!("{}, {} names", keyring.source().as_str(), keyring.len()),
@@ -344,7 +369,7 @@ fn load(snapshot: &Snapshot, warnings: &[Problem], found: &mut Findings) {
         found.warn(
             "signing",
             "sandbox_signing_shared_secret is not in the keyring: signatures can't be checked",
-            "ati key set sandbox_signing_shared_secret, or rotate a keyring that has it",
+            &add(SIGNING_SECRET),
         );
     }
     let mut missing = 0;
@@ -352,7 +377,7 @@ fn load(snapshot: &Snapshot, warnings: &[Problem], found: &mut Findings) {
         match &warning.missing_credential {
             Some(name) => {
                 missing += 1;
-                let fix = format!("ati key set {name} <value>, or remove the manifest");
+                let fix = format!("{}; or remove the manifest", add(name));
                 found.warn("credentials", warning.to_string(), &fix);
             }
             None => found.warn(

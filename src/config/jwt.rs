@@ -87,6 +87,13 @@ fn read_public(path: &Path) -> Result<Vec<NamedKey>, String> {
         let mut files: Vec<PathBuf> = entries
             .filter_map(|entry| entry.ok().map(|entry| entry.path()))
             .filter(|path| path.extension().is_some_and(|ext| ext == "pem"))
+            // What editors and writers leave beside it is no key, and a pipe would never end.
+            .filter(|path| {
+                !path
+                    .file_name()
+                    .is_some_and(|name| name.to_string_lossy().starts_with('.'))
+            })
+            .filter(|path| path.is_file())
             .collect();
         files.sort();
         if files.is_empty() {
@@ -122,6 +129,12 @@ fn read_public(path: &Path) -> Result<Vec<NamedKey>, String> {
             Some(NamedKey { kid, key })
         })
         .collect();
+    let mut names: Vec<&str> = keys.iter().map(|named| named.kid.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.len() < keys.len() {
+        return Err(wrong("two keys have the same kid, or none has one"));
+    }
     if keys.len() < listed.len() || keys.is_empty() {
         return Err(wrong("has a key that is not P-256 (ES256), or none at all"));
     }

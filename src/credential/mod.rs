@@ -127,7 +127,9 @@ impl Attachment {
             needles: self.needles.clone(),
             health: self.health.clone(),
         };
-        minted.health.extend(credential.key().map(health::of));
+        let own = credential.key().map(health::of);
+        let known = |key: &Arc<KeyHealth>| self.health.iter().any(|other| Arc::ptr_eq(other, key));
+        minted.health.extend(own.filter(|key| !known(key)));
         minted.set(credential, value)?;
         for (name, value) in headers {
             minted.extra.push((name.clone(), header_value(&[value])?));

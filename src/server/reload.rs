@@ -5,11 +5,13 @@ use std::time::UNIX_EPOCH;
 
 use arc_swap::ArcSwap;
 use tracing::{error, info, warn};
+use zeroize::Zeroizing;
 
 use crate::config::{self, Environment, Flags, Settings};
 use crate::error::Problem;
 use crate::keyring::{SessionKey, Source};
 use crate::snapshot::{Built, Snapshot, Unbuilt};
+use crate::telemetry::health;
 use crate::telemetry::metrics::METRICS;
 
 pub struct Reloader {
@@ -64,6 +66,17 @@ impl Reloader {
                 let providers = built.snapshot.catalog.providers().len();
                 let tools = built.snapshot.catalog.public_count();
                 built.snapshot.adopt(&self.current.load());
+                let old = self.current.load_full();
+                let value = |snapshot: &Snapshot, name: &str| {
+                    snapshot
+                        .keyring
+                        .get(name)
+                        .map(|secret| secret.expose().to_vec())
+                };
+                health::forget(|name| {
+                    let (was, is) = (value(&old, name), value(&built.snapshot, name));
+                    is.is_some() && was.map(Zeroizing::new) == is.map(Zeroizing::new)
+                });
                 self.current.store(Arc::new(built.snapshot));
                 info!(keyring, keys, providers, tools, "reload done");
             }

@@ -1,7 +1,7 @@
 //! How upstreams take our credentials: a key that is dead at the upstream is found here before its users find it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,6 +15,8 @@ pub struct KeyHealth {
     refused: AtomicU64,
     refused_at: AtomicU64,
     accepted_at: AtomicU64,
+    /// Whether the last answer was a refusal.
+    is_refused: AtomicBool,
 }
 
 /// What is known of one key. Times are Unix seconds.
@@ -41,11 +43,27 @@ impl KeyHealth {
             401 | 403 => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 self.refused_at.store(now(), Ordering::Relaxed);
+                self.is_refused.store(true, Ordering::Relaxed);
             }
             500.. => {}
-            _ => self.accepted_at.store(now(), Ordering::Relaxed),
+            _ => {
+                self.accepted_at.store(now(), Ordering::Relaxed);
+                self.is_refused.store(false, Ordering::Relaxed);
+            }
         }
     }
+}
+
+/// After a reload: whose value isn't what it was starts anew, and whose name is gone is gone.
+pub fn forget<'a>(unchanged: impl Fn(&str) -> bool + 'a) {
+    let mut keys = KEYS.lock().unwrap_or_else(PoisonError::into_inner);
+    keys.retain(|name, health| {
+        let same = unchanged(name);
+        if !same {
+            health.is_refused.store(false, Ordering::Relaxed);
+        }
+        same || Arc::strong_count(health) > 1
+    });
 }
 
 /// Every key that something uses.
@@ -59,8 +77,8 @@ pub fn report() -> Vec<Report> {
             Report {
                 name: name.clone(),
                 state: match (last_refused, last_success) {
+                    _ if health.is_refused.load(Ordering::Relaxed) => "refused",
                     (None, None) => "unused",
-                    (Some(refused), success) if success.is_none_or(|at| at <= refused) => "refused",
                     _ => "ok",
                 },
                 refused: health.refused.load(Ordering::Relaxed),

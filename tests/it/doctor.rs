@@ -98,6 +98,7 @@ fn a_healthy_folder_is_healthy_and_each_ailment_has_its_cure() {
             "{check}: {found:#?}"
         );
     }
+    assert!(!dir.join("audit.jsonl").exists(), "it only looks");
     let text = command(dir).args(["doctor", "--offline"]).output().unwrap();
     assert!(
         stdout(&text).contains("ok   keyring: "),
@@ -227,4 +228,33 @@ fn a_key_that_is_revoked_at_the_upstream_shows() {
         ),
         "{found:#?}"
     );
+}
+
+#[test]
+fn a_key_that_was_replaced_is_given_another_chance() {
+    let api = Upstream::fixed("HTTP/1.1 401 X\r\ncontent-length: 0\r\n\r\n");
+    let proxy = Setup::new()
+        .credentials(&json!({"key": "planted-dead-key"}))
+        .tools(
+            "p",
+            &api.url(),
+            "auth_type = 'bearer'\nauth_key_name = 'key'",
+            "[[tools]]\nname = 'p'",
+        )
+        .start();
+    let state = || {
+        let list: Value =
+            serde_json::from_str(&Client::connect(proxy.admin).get("/credentials").text()).unwrap();
+        list[0]["state"].as_str().map(str::to_owned)
+    };
+    proxy.call(None, "p", json!({}));
+    assert_eq!(state().as_deref(), Some("refused"));
+    assert_eq!(proxy.reload()["message"], "reload done");
+    assert_eq!(state().as_deref(), Some("refused"), "nothing has changed");
+    write(
+        &proxy.path("credentials"),
+        json!({"key": "planted-new-key"}).to_string(),
+    );
+    assert_eq!(proxy.reload()["message"], "reload done");
+    assert_ne!(state().as_deref(), Some("refused"));
 }

@@ -586,3 +586,90 @@ fn a_disk_that_can_not_be_written_keeps_what_it_has() {
     assert!(litter(&home).is_empty(), "{:?}", litter(&home));
     assert_eq!(names(&home), ["a"]);
 }
+
+#[test]
+fn a_source_that_is_not_what_it_should_be_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    let file = dir.path().join("source.json");
+    let text = file.to_str().unwrap();
+    write(&file, r#"{"a": "planted-old"}"#);
+    assert!(
+        edge(&home, &["bootstrap-keyring", "--from-file", text])
+            .status
+            .success()
+    );
+    let before = std::fs::read(home.join("keyring.enc")).unwrap();
+    for (content, expected) in [
+        ("api: planted-c2VjcmV0==", "line 1: expected NAME=value"),
+        (
+            r#"[{"name":"x","value":"planted-c2VjcmV0=="}]"#,
+            "line 1: expected NAME=value",
+        ),
+        ("A=\"planted-open", "a quote is not closed"),
+        (r#"{"a": "planted-1", "b": ""}"#, "an empty value for 'b'"),
+    ] {
+        write(&file, content);
+        let refused = edge(
+            &home,
+            &["rotate-keyring", "--no-signal", "--from-file", text],
+        );
+        assert!(!refused.status.success());
+        assert!(
+            stderr(&refused).contains(expected),
+            "{expected}: {}",
+            stderr(&refused)
+        );
+        assert_eq!(std::fs::read(home.join("keyring.enc")).unwrap(), before);
+    }
+    // Whom to signal is known before anything is changed, and a number that is somebody else's by now is left alone.
+    write(&file, r#"{"a": "planted-new"}"#);
+    let pid = dir.path().join("pid");
+    write(&pid, "garbage");
+    let refused = edge(
+        &home,
+        &[
+            "rotate-keyring",
+            "--from-file",
+            text,
+            "--pid-file",
+            pid.to_str().unwrap(),
+        ],
+    );
+    assert!(!refused.status.success());
+    assert_eq!(std::fs::read(home.join("keyring.enc")).unwrap(), before);
+    write(&pid, std::process::id().to_string());
+    let other = edge(
+        &home,
+        &[
+            "rotate-keyring",
+            "--from-file",
+            text,
+            "--pid-file",
+            pid.to_str().unwrap(),
+        ],
+    );
+    assert!(
+        other.status.success() && stderr(&other).contains("is not ati"),
+        "{}",
+        stderr(&other)
+    );
+    // Root writes for whom the folder belongs to.
+    if std::os::unix::fs::chown(&home, Some(65534), Some(65534)).is_ok() {
+        std::fs::remove_file(home.join("keyring.enc")).unwrap();
+        std::fs::remove_file(home.join(".keyring-key")).unwrap();
+        assert!(
+            edge(&home, &["bootstrap-keyring", "--from-file", text])
+                .status
+                .success()
+        );
+        for name in ["keyring.enc", ".keyring-key"] {
+            use std::os::unix::fs::MetadataExt;
+            assert_eq!(
+                std::fs::metadata(home.join(name)).unwrap().uid(),
+                65534,
+                "{name}"
+            );
+        }
+    }
+}

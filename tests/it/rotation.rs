@@ -94,6 +94,7 @@ fn several_keys_verify_tokens_by_their_names() {
     let folder = setup.path().join("keys");
     write(&folder.join("a-new.pem"), keys[0].public().to_pem());
     write(&folder.join("b-old.pem"), keys[1].public().to_pem());
+    write(&folder.join(".left-behind.pem"), "");
     let jwks =
         json!({"keys": [keys[0].public().to_jwk("a-new"), keys[1].public().to_jwk("b-old")]});
     let file = setup.path().join("jwks.json");
@@ -137,6 +138,25 @@ fn several_keys_verify_tokens_by_their_names() {
             "{n}"
         );
         proxy.settles(r#"ati_old_key_uses_total{key="b-old",kind="jwt"}"#, 1.0);
+    }
+    let twice = json!({"keys": [keys[0].public().to_jwk("a"), keys[1].public().to_jwk("a")]});
+    let mut encrypts = keys[0].public().to_jwk("e");
+    encrypts["use"] = json!("enc");
+    for (jwks, expected) in [
+        (twice, "the same kid"),
+        (json!({"keys": [encrypts]}), "not P-256 (ES256)"),
+        (json!({"keys": []}), "none at all"),
+    ] {
+        let setup = Setup::new().file("jwks.json", jwks.to_string());
+        let file = setup.path().join("jwks.json");
+        let output = setup
+            .env("ATI_JWT_PUBLIC_KEY", file.to_str().unwrap())
+            .output();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            !output.status.success() && said.contains(expected),
+            "{expected}: {said}"
+        );
     }
     for (name, text) in [("empty", None), ("bad", Some("not a key"))] {
         let setup = Setup::new();

@@ -110,6 +110,7 @@ fn bootstrap(args: &Bootstrap) -> Result<u8, Failure> {
 
 fn rotate(args: &Rotate) -> Result<u8, Failure> {
     // Before the secrets are fetched: without a bootstrap there is nothing to rotate, and no folder to make.
+    args.signal.check()?;
     let vault = Vault::open(args.place.dir())?;
     let entries = args.source.read()?;
     let admin = args.verify.as_deref().map(verify::Admin::new).transpose()?;
@@ -130,7 +131,13 @@ fn rotate(args: &Rotate) -> Result<u8, Failure> {
         output::line(&format!("verified: the proxy runs with keyring {expected}"));
         return Ok(0);
     };
-    vault.restore(&old)?;
+    vault.restore(&old).map_err(|failure| {
+        let message = format!(
+            "{}; and the old keyring could not be put back: {}",
+            why.message, failure.message
+        );
+        Failure::new(why.code, message)
+    })?;
     // It may have taken the new one over after all; the old one is what counts now.
     let _ = args.signal.hang_up();
     Err(Failure::new(

@@ -24,6 +24,14 @@ pub struct Target {
 }
 
 impl Target {
+    /// What can be known to be wrong before anything is changed.
+    pub fn check(&self) -> Result<(), Failure> {
+        match &self.pid_file {
+            Some(path) if !self.no_signal => pid_of_file(path).map(drop),
+            _ => Ok(()),
+        }
+    }
+
     /// SIGHUP. A service that doesn't run takes the new keyring when it starts: worth a word, and no failure.
     pub fn hang_up(&self) -> Result<(), Failure> {
         let service = &self.service;
@@ -39,6 +47,15 @@ impl Target {
             warn!("{service} is not running; it takes the new keyring when it starts");
             return Ok(());
         };
+        // The number of a process that ended may be anybody's by now.
+        let running = std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
+        if !running.is_ok_and(|comm| comm.trim() == "ati") {
+            warn!(
+                "process {} of {name} is not ati (any more); nobody is signalled",
+                pid.as_raw_nonzero()
+            );
+            return Ok(());
+        }
         kill_process(pid, Signal::HUP).map_err(|e| {
             let message = format!("SIGHUP to {name} (pid {}): {e}", pid.as_raw_nonzero());
             Failure::new(Code::ExecutionFailed, message)

@@ -87,6 +87,19 @@ impl Source {
                 "the source has no secrets: an empty keyring would lock everybody out",
             ));
         }
+        // It would count as absent, and take a credential away without a word.
+        if let Some((name, _)) = entries.iter().find(|(_, value)| value.is_empty()) {
+            return Err(Failure::invalid(format!(
+                "the source has an empty value for '{name}'"
+            )));
+        }
+        let size: usize = entries
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
+        if size > LARGEST / 2 {
+            return Err(Failure::invalid("the source is larger than any keyring"));
+        }
         Ok(entries)
     }
 
@@ -95,8 +108,22 @@ impl Source {
             .map(str::to_owned)
             .to_vec();
         // What op itself reads, and nothing else of ours.
-        let mut env: Vec<(String, Zeroizing<String>)> = std::env::vars()
-            .filter(|(name, _)| name.starts_with("OP_"))
+        let passes = |name: &str| {
+            let known = [
+                "HTTPS_PROXY",
+                "https_proxy",
+                "NO_PROXY",
+                "no_proxy",
+                "SSL_CERT_FILE",
+                "SSL_CERT_DIR",
+            ];
+            name.starts_with("OP_") || name.starts_with("XDG_") || known.contains(&name)
+        };
+        let mut env: Vec<(String, Zeroizing<String>)> = std::env::vars_os()
+            .filter_map(|(name, value)| {
+                Some((name.to_str()?.to_owned(), value.to_str()?.to_owned()))
+            })
+            .filter(|(name, _)| passes(name))
             .map(|(name, value)| (name, Zeroizing::new(value)))
             .collect();
         if let Some(path) = &self.op_token_file {
@@ -201,10 +228,10 @@ fn from_file(file: &str) -> Result<Entries, Failure> {
         }
         let line = line.strip_prefix("export ").unwrap_or(line);
         // The line is not quoted: it may be nothing but a secret.
-        let Some((name, value)) = line
+        let named = line
             .split_once('=')
-            .filter(|(name, _)| !name.trim().is_empty())
-        else {
+            .filter(|(name, _)| is_name(name.trim()));
+        let Some((name, value)) = named else {
             return Err(Failure::invalid(format!(
                 "{file}: line {}: expected NAME=value",
                 number + 1
@@ -215,9 +242,21 @@ fn from_file(file: &str) -> Result<Entries, Failure> {
             .iter()
             .find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote));
         let value = quoted.unwrap_or(value);
+        if value.starts_with(['"', '\'']) && quoted.is_none() {
+            return Err(Failure::invalid(format!(
+                "{file}: line {}: a quote is not closed",
+                number + 1
+            )));
+        }
         entries.insert(name.trim().to_owned(), Zeroizing::new(value.to_owned()));
     }
     Ok(entries)
+}
+
+/// A line of something else may have a `=` in it too, and what stands before that may be a secret.
+fn is_name(name: &str) -> bool {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '@');
+    !name.is_empty() && name.chars().all(harmless)
 }
 
 fn parse_json(what: &str, text: &[u8]) -> Result<Entries, Failure> {
