@@ -32,7 +32,7 @@ pub fn resolve(
     }
     let attachment = || attach(static_credential(http), http, lookup);
     // A tenant's own keys are no business of the others.
-    if lookup.is_special(http.key_names().into_iter()) {
+    if lookup.is_special(|| http.key_names()) {
         return Ok(Presents::Ready(Arc::new(attachment()?)));
     }
     let shared = prepared.get_or_resolve(tool.provider.index, attachment)?;

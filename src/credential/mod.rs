@@ -22,7 +22,7 @@ use crate::telemetry::health::{self, KeyHealth};
 use scrub::Needles;
 
 /// Everything but RFC 3986's unreserved characters.
-const QUERY: &AsciiSet = &NON_ALPHANUMERIC
+pub const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
@@ -189,8 +189,8 @@ impl Attachment {
                 ));
             }
             Credential::Query { name, .. } => {
-                let name = percent_encode(name.as_bytes(), QUERY);
-                let value = percent_encode(value, QUERY);
+                let name = percent_encode(name.as_bytes(), UNRESERVED);
+                let value = percent_encode(value, UNRESERVED);
                 let pair = Zeroizing::new(format!("{name}={value}"));
                 self.query = Some(Secret::new(pair.as_bytes()).ok()?);
             }

@@ -9,7 +9,7 @@ use percent_encoding::percent_encode;
 use url::form_urlencoded;
 use zeroize::Zeroizing;
 
-use super::QUERY;
+use super::UNRESERVED;
 use crate::keyring::Secret;
 
 /// Shorter values can't be told from ordinary words.
@@ -75,7 +75,7 @@ impl Needles {
 /// writes it.
 fn spellings(value: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
     let text = String::from_utf8_lossy(value);
-    let percent = percent_encode(value, QUERY).to_string();
+    let percent = percent_encode(value, UNRESERVED).to_string();
     let form: String = form_urlencoded::byte_serialize(value).collect();
     let quoted = Zeroizing::new(serde_json::to_string(&text).unwrap_or_default());
     let quoted = quoted.trim_matches('"');

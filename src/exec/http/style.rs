@@ -1,18 +1,12 @@
 //! How values are written: OpenAPI's styles, and what there was before them.
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, utf8_percent_encode};
 use serde_json::Value;
 
 use crate::catalog::schema::{Form, Style};
+use crate::credential::UNRESERVED;
 
-/// Everything but RFC 3986's unreserved characters.
-const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
-
-/// The same, and what a value may keep that is allowed what is reserved. `&`, `#` and `+` would still end it or change it.
+/// Unreserved characters, and what a value may keep that is allowed what is reserved. `&`, `#` and `+` would still end it or change it.
 const RESERVED: &AsciiSet = &UNRESERVED
     .remove(b':')
     .remove(b'/')
