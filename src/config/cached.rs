@@ -9,7 +9,7 @@ use time::format_description::well_known::Rfc3339;
 use toml::Table;
 use tracing::debug;
 
-use super::manifest::{ManifestFile, Origin};
+use super::manifest::{ManifestFile, Origin, is_provider_name};
 
 /// What of a cached provider is a field of a manifest.
 const FIELDS: [&str; 15] = [
@@ -66,9 +66,8 @@ fn read_one(path: &Path) -> Option<ManifestFile> {
         unusable("it lacks a name, a type or a date");
         return None;
     };
-    let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let stem = path.file_stem().and_then(|stem| stem.to_str());
-    if stem != Some(name) || !name.chars().all(harmless) || !matches!(handler, "openapi" | "mcp") {
+    if stem != Some(name) || !is_provider_name(name) || !matches!(handler, "openapi" | "mcp") {
         unusable("its name is not its file's, or its type is not one that can be loaded");
         return None;
     }

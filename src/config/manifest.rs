@@ -21,6 +21,17 @@ pub struct ManifestFile {
     pub spec: Option<String>,
 }
 
+pub const LONGEST_PROVIDER_NAME: usize = 64;
+
+/// Whether a name can be a file's, and leads nowhere.
+pub fn is_provider_name(name: &str) -> bool {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    !name.is_empty()
+        && name.len() <= LONGEST_PROVIDER_NAME
+        && !name.starts_with('.')
+        && name.chars().all(harmless)
+}
+
 /// Where a provider comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {

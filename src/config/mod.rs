@@ -17,7 +17,10 @@ pub use cached::path as cached_provider;
 pub use environment::{Environment, VARIABLES, ati_dir};
 pub use flags::Flags;
 pub use jwt::{JwtSettings, KeySource, private_key_of_config, private_key_of_environment};
-pub use manifest::{ManifestFile, Origin, read_manifest, read_manifests, session_token_env};
+pub use manifest::{
+    LONGEST_PROVIDER_NAME, ManifestFile, Origin, is_provider_name, read_manifest, read_manifests,
+    session_token_env,
+};
 pub use section::Section;
 
 use crate::auth::signature::{self, Mode};

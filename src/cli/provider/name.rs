@@ -1,22 +1,16 @@
 //! Names of providers. They become names of files, so they can't lead anywhere.
 
+use crate::config::{LONGEST_PROVIDER_NAME, is_provider_name};
 use crate::error::Failure;
-
-const LONGEST: usize = 64;
 
 /// A name that somebody chose.
 pub fn check(name: &str) -> Result<&str, Failure> {
-    let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    if name.is_empty()
-        || name.len() > LONGEST
-        || name.starts_with('.')
-        || !name.chars().all(harmless)
-    {
-        return Err(Failure::invalid(format!(
-            "'{name}' is no name for a provider: letters, digits, '_', '-' and '.', at most {LONGEST} of them"
-        )));
+    if is_provider_name(name) {
+        return Ok(name);
     }
-    Ok(name)
+    Err(Failure::invalid(format!(
+        "'{name}' is no name for a provider: letters, digits, '_', '-' and '.', at most {LONGEST_PROVIDER_NAME} of them"
+    )))
 }
 
 /// A name for what was found at a URL or in a file.
@@ -38,7 +32,7 @@ pub fn derive(source: &str) -> String {
     let plain = plain.trim_matches('_');
     match plain {
         "" => "provider".to_owned(),
-        plain => plain.chars().take(LONGEST).collect(),
+        plain => plain.chars().take(LONGEST_PROVIDER_NAME).collect(),
     }
 }
 
