@@ -198,7 +198,20 @@ fn no_spelling_and_no_redirect_leads_inside() {
             &format!("http://{PUBLIC}:{}", trap.port),
         );
     }
-    let proxy = setup.start();
+    let proxy = setup
+        .credentials(&json!({"zone": "planted-zone"}))
+        .tools(
+            "zoned",
+            "http://${zone}.internal",
+            "auth_type = 'url'",
+            "[[tools]]\nname = 'zoned'",
+        )
+        .start();
+    // A key that is part of the host is not told.
+    assert_eq!(
+        call(&proxy, "zoned"),
+        "Upstream API error: SSRF protection: URL 'http://${zone}.internal' targets a private/internal network address"
+    );
     for (n, inside) in INSIDES.iter().enumerate() {
         for kind in ["direct", "hop"] {
             let answer = call(&proxy, &format!("{kind}{n}"));

@@ -93,9 +93,16 @@ pub async fn run(
     means: Means<'_>,
 ) -> Result<Box<RawValue>, ToolError> {
     let timeout = means.limits.timeout;
-    tokio::time::timeout(timeout, call(tool, args, base_url, presents, means))
+    let answer = tokio::time::timeout(timeout, call(tool, args, base_url, presents, means))
         .await
-        .unwrap_or(Err(ToolError::Request(UpstreamFault::Timeout)))
+        .unwrap_or(Err(ToolError::Request(UpstreamFault::Timeout)));
+    answer.map_err(|error| match (error, tool.provider.http()) {
+        // Its key may be part of the host.
+        (ToolError::Blocked(_), Some(http)) if http.url.is_some() => {
+            ToolError::Blocked(http.base_url.clone())
+        }
+        (error, _) => error,
+    })
 }
 
 async fn call(
