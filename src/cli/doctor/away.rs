@@ -1,0 +1,147 @@
+//! What others have to say: upstreams, and the running proxy.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::DATE;
+use serde_json::Value;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc2822;
+use url::Url;
+
+use super::Findings;
+use crate::cli::runtime;
+use crate::config::Settings;
+use crate::egress::{self, Clients, Guard, Resolver};
+use crate::error::{Code, Failure};
+use crate::snapshot::{Snapshot, unix_now};
+
+const DRIFT: u64 = 30;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Names, addresses, TLS, and whose clock is right. Without a credential.
+pub fn upstreams(snapshot: &Snapshot, found: &mut Findings) -> Result<(), Failure> {
+    let mut origins: BTreeMap<String, Url> = BTreeMap::new();
+    let tools = snapshot
+        .catalog
+        .providers()
+        .iter()
+        .filter_map(|provider| provider.http());
+    let urls = tools
+        .map(|http| http.base_url.clone())
+        .chain(snapshot.routes.origins());
+    for url in urls
+        .filter_map(|text| Url::parse(&text).ok())
+        .filter(Url::has_host)
+    {
+        let origin = url.origin().ascii_serialization();
+        if let Ok(url) = Url::parse(&origin) {
+            origins.insert(origin, url);
+        }
+    }
+    let settings = &snapshot.settings;
+    let resolver = Arc::new(Resolver::new(&settings.egress.nameservers));
+    let clients = Clients::new(&settings.egress, Guard::Off, resolver);
+    let client = clients
+        .get(settings.egress.source)
+        .map_err(|problem| Failure::new(Code::ExecutionFailed, problem.to_string()))?;
+    let answers = runtime()?.block_on(async {
+        let mut tasks = tokio::task::JoinSet::new();
+        for (origin, url) in origins {
+            let client = client.clone();
+            tasks.spawn(async move { (origin, client.head(url).timeout(PATIENCE).send().await) });
+        }
+        tasks.join_all().await
+    });
+    for (origin, answer) in answers {
+        match answer {
+            Ok(response) => clock(&origin, response.headers().get(DATE), found),
+            Err(e) => {
+                let words = egress::fault(&e).map_or("blocked", |fault| fault.words());
+                found.fail("upstreams", format!("{origin}: {words}"), "look at base_url, at egress.nameservers, at egress.ca_file, and at the firewall");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn clock(origin: &str, date: Option<&http::HeaderValue>, found: &mut Findings) {
+    let theirs = date
+        .and_then(|date| date.to_str().ok())
+        .and_then(|text| OffsetDateTime::parse(&text.replace("GMT", "+0000"), &Rfc2822).ok())
+        .and_then(|date| u64::try_from(date.unix_timestamp()).ok());
+    match theirs.map(|theirs| theirs.abs_diff(unix_now())) {
+        Some(drift) if drift > DRIFT => found.warn(
+            "clock",
+            format!("{origin} says that it is {drift} s earlier or later"),
+            "chronyd or systemd-timesyncd: signatures and tokens depend on the clock",
+        ),
+        Some(_) => found.ok(
+            "upstreams",
+            format!("{origin} answers, and its clock agrees"),
+        ),
+        None => found.ok("upstreams", format!("{origin} answers")),
+    }
+}
+
+/// What the running proxy has seen.
+pub fn credentials(
+    settings: &Settings,
+    admin_url: Option<&str>,
+    found: &mut Findings,
+) -> Result<(), Failure> {
+    let configured = settings.admin.filter(|address| address.port() != 0);
+    let url = admin_url
+        .map(str::to_owned)
+        .or_else(|| configured.map(|address| format!("http://{address}")));
+    let Some(url) = url else {
+        found.ok("health", "no admin listener to ask (--admin-url)");
+        return Ok(());
+    };
+    let Ok(mut url) = Url::parse(&url) else {
+        return Err(Failure::invalid("--admin-url is no URL"));
+    };
+    url.set_path("/credentials");
+    let client = egress::proxy_client(url.scheme() == "https")
+        .map_err(|problem| Failure::new(Code::ExecutionFailed, problem.to_string()))?;
+    let answer = runtime()?.block_on(async {
+        let response = client.get(url).timeout(PATIENCE).send().await.ok()?;
+        response.text().await.ok()
+    });
+    let Some(Value::Array(keys)) = answer.and_then(|text| serde_json::from_str(&text).ok()) else {
+        found.warn(
+            "health",
+            "the admin listener doesn't answer",
+            "start the proxy, or name its listener with --admin-url",
+        );
+        return Ok(());
+    };
+    let mut dead = 0;
+    for key in keys.iter().filter(|key| key["state"] == "refused") {
+        dead += 1;
+        let name = key["name"].as_str().unwrap_or_default();
+        let last = match key["last_success"].as_u64() {
+            Some(at) => format!(
+                "the last success was {} s ago",
+                unix_now().saturating_sub(at)
+            ),
+            None => "there was no success since the start".to_owned(),
+        };
+        found.fail(
+            "health",
+            format!(
+                "'{name}' is refused by its upstream ({} times); {last}",
+                key["refused"]
+            ),
+            "it was revoked, or it never was right: get a new one and rotate",
+        );
+    }
+    if dead == 0 {
+        found.ok(
+            "health",
+            format!("{} credentials in use, none is refused", keys.len()),
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,263 @@
+//! What can be looked at on this machine.
+
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use rustix::fs::Access;
+use rustix::process::{Resource, getrlimit};
+
+use super::Findings;
+use crate::auth::token::VerificationKey;
+use crate::config::{Settings, private_key_of_environment};
+use crate::error::Problem;
+use crate::keyring::{SIGNING_SECRET, Source};
+use crate::snapshot::Snapshot;
+
+/// Less than this and the audit is soon in trouble.
+const FREE: u64 = 256 << 20;
+const MEMLOCK: u64 = 8 << 20;
+
+/// Files with secrets in them are for one owner.
+pub fn permissions(settings: &Settings, found: &mut Findings) {
+    let mut wrong = false;
+    for name in [
+        "credentials",
+        "keyring.enc",
+        ".keyring-key",
+        "config.toml",
+        "jwt-private.pem",
+    ] {
+        let path = settings.ati_dir.join(name);
+        let Ok(metadata) = std::fs::metadata(&path) else {
+            continue;
+        };
+        let owner = std::fs::metadata(&settings.ati_dir).map(|folder| folder.uid());
+        if owner.is_ok_and(|owner| owner != metadata.uid()) {
+            wrong = true;
+            let fix = format!(
+                "chown --reference={} {}",
+                settings.ati_dir.display(),
+                path.display()
+            );
+            let message = format!(
+                "{} belongs to another user than its folder: the proxy may not be able to read it",
+                path.display()
+            );
+            found.fail("permissions", message, &fix);
+        }
+        let mode = metadata.permissions().mode() & 0o777;
+        let holds_nothing = name == "config.toml"
+            && !std::fs::read_to_string(&path).is_ok_and(|text| text.contains("secret"));
+        if mode & 0o077 != 0 && !holds_nothing {
+            wrong = true;
+            let fix = format!("chmod 600 {}", path.display());
+            found.fail(
+                "permissions",
+                format!("{} has mode {mode:o}: others can read it", path.display()),
+                &fix,
+            );
+        }
+    }
+    match std::fs::metadata(&settings.ati_dir) {
+        Ok(folder) if folder.permissions().mode() & 0o002 != 0 => {
+            let fix = format!("chmod o-w {}", settings.ati_dir.display());
+            found.fail(
+                "permissions",
+                format!("everybody can write to {}", settings.ati_dir.display()),
+                &fix,
+            );
+        }
+        Ok(folder) => {
+            if !wrong {
+                found.ok(
+                    "permissions",
+                    format!(
+                        "{} belongs to user {}",
+                        settings.ati_dir.display(),
+                        folder.uid()
+                    ),
+                );
+            }
+        }
+        Err(e) => found.fail(
+            "permissions",
+            format!("{}: {e}", settings.ati_dir.display()),
+            "ati init, or --ati-dir",
+        ),
+    }
+}
+
+pub fn memlock(found: &mut Findings) {
+    match getrlimit(Resource::Memlock).current {
+        Some(limit) if limit < MEMLOCK => found.warn(
+            "memlock",
+            format!(
+                "{} KiB may be locked: secrets of a large keyring could be swapped out",
+                limit >> 10
+            ),
+            "LimitMEMLOCK=64M in the unit, or ulimit -l 65536",
+        ),
+        Some(limit) => found.ok("memlock", format!("{} KiB may be locked", limit >> 10)),
+        None => found.ok("memlock", "unlimited"),
+    }
+}
+
+pub fn disk(settings: &Settings, found: &mut Findings) {
+    let path = &settings.audit_file;
+    let folder = path
+        .parent()
+        .filter(|dir| !dir.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    // Looked at, and not made.
+    let writable = match path.exists() {
+        true => std::fs::OpenOptions::new()
+            .append(true)
+            .open(path)
+            .map(drop),
+        false => rustix::fs::access(folder, Access::WRITE_OK).map_err(Into::into),
+    };
+    if let Err(e) = writable {
+        found.fail(
+            "audit",
+            format!("{} can't be written: {e}", path.display()),
+            "calls go on, and leave no line: mend the folder, or set ATI_AUDIT_FILE",
+        );
+        return;
+    }
+    match rustix::fs::statvfs(folder) {
+        Ok(space) if space.f_bavail * space.f_frsize < FREE => {
+            let free = (space.f_bavail * space.f_frsize) >> 20;
+            found.warn(
+                "audit",
+                format!("{free} MiB are free at {}", folder.display()),
+                "make room, or rotate the file (mv is enough)",
+            );
+        }
+        Ok(space) => found.ok(
+            "audit",
+            format!("{} MiB are free", (space.f_bavail * space.f_frsize) >> 20),
+        ),
+        Err(e) => found.warn(
+            "audit",
+            format!("{}: {e}", folder.display()),
+            "free space could not be looked at",
+        ),
+    }
+}
+
+pub fn ports(settings: &Settings, found: &mut Findings) {
+    for (what, address) in [("edge", Some(settings.edge)), ("admin", settings.admin)] {
+        let Some(address) = address.filter(|address| address.port() != 0) else {
+            continue;
+        };
+        match TcpListener::bind(address) {
+            Ok(_) => found.ok(
+                "ports",
+                format!("{what} {address} is free: nothing runs there"),
+            ),
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
+                found.ok(
+                    "ports",
+                    format!("{what} {address} is taken: by the running proxy, or by somebody else"),
+                );
+            }
+            Err(e) => found.fail(
+                "ports",
+                format!("{what} {address}: {e}"),
+                "choose an address of this machine, and a port above 1023 or the capability for it",
+            ),
+        }
+    }
+}
+
+/// The key that tokens are signed with is among those that they are verified with.
+pub fn jwt(settings: &Settings, found: &mut Findings) {
+    let Some(jwt) = &settings.jwt else {
+        found.warn(
+            "jwt",
+            "no key is configured: every caller is let in",
+            "ATI_JWT_PUBLIC_KEY, or [jwt] in the conf file",
+        );
+        return;
+    };
+    let key = match jwt.key.load() {
+        Ok(key) => key,
+        Err(problem) => {
+            found.fail("jwt", problem.to_string(), "ati token keygen makes a pair");
+            return;
+        }
+    };
+    match (private_key_of_environment(), &key) {
+        (Ok(Some(private)), VerificationKey::Es256(keys))
+            if !keys.iter().any(|named| named.key == *private.public()) =>
+        {
+            found.fail(
+                "jwt",
+                "ATI_JWT_PRIVATE_KEY is not the other half of a key that tokens are verified with",
+                "put the public half of the private key where the proxy reads it",
+            );
+        }
+        (Err(problem), _) => {
+            found.fail("jwt", problem.to_string(), "ati token keygen makes a pair")
+        }
+        (_, VerificationKey::Es256(keys)) => {
+            found.ok("jwt", format!("ES256, {} key(s)", keys.len()))
+        }
+        (_, VerificationKey::Hs256(_)) => found.ok("jwt", "HS256"),
+    }
+}
+
+pub fn load(snapshot: &Snapshot, warnings: &[Problem], found: &mut Findings) {
+    let keyring = &snapshot.keyring;
+    let sealed = matches!(keyring.source(), Source::Sealed | Source::Persistent);
+    let add = |name: &str| match sealed {
+        true => format!("add {name} where the secrets are kept, and ati edge rotate-keyring"),
+        false => format!("ati key set {name} - reads it from standard input"),
+    };
+    found.ok(
+        "keyring",
+        format!("{}, {} names", keyring.source().as_str(), keyring.len()),
+    );
+    if snapshot.signing.is_some() {
+        found.ok("signing", "the sandboxes' secret is in the keyring");
+    } else {
+        found.warn(
+            "signing",
+            "sandbox_signing_shared_secret is not in the keyring: signatures can't be checked",
+            &add(SIGNING_SECRET),
+        );
+    }
+    let mut missing = 0;
+    for warning in warnings {
+        match &warning.missing_credential {
+            Some(name) => {
+                missing += 1;
+                let fix = format!("{}; or remove the manifest", add(name));
+                found.warn("credentials", warning.to_string(), &fix);
+            }
+            None => found.warn(
+                "manifests",
+                warning.to_string(),
+                "docs/reference/manifest.md has every field",
+            ),
+        }
+    }
+    if missing == 0 {
+        found.ok(
+            "credentials",
+            "every name that a manifest wants is in the keyring",
+        );
+    }
+    let (providers, tools) = (
+        snapshot.catalog.providers().len(),
+        snapshot.catalog.public_count(),
+    );
+    found.ok(
+        "manifests",
+        format!(
+            "{providers} providers, {tools} tools, {} routes",
+            snapshot.routes.len()
+        ),
+    );
+}

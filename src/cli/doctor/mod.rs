@@ -1,0 +1,143 @@
+//! What goes wrong in the field, looked at in one go, each with what to do about it.
+
+mod away;
+mod here;
+
+use serde::Serialize;
+
+use super::output;
+use crate::config::{self, Environment, Flags, Settings};
+use crate::error::Failure;
+use crate::snapshot::Snapshot;
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    flags: Flags,
+
+    /// The admin listener of the running proxy, to ask how upstreams take its credentials [default: the one of the settings]
+    #[arg(long, value_name = "URL")]
+    admin_url: Option<String>,
+
+    /// Contact no upstream
+    #[arg(long)]
+    offline: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    Ok,
+    Warn,
+    Fail,
+}
+
+#[derive(Serialize)]
+struct Finding {
+    check: &'static str,
+    status: Status,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
+}
+
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn ok(&mut self, check: &'static str, message: impl Into<String>) {
+        self.add(check, Status::Ok, message, None);
+    }
+
+    fn warn(&mut self, check: &'static str, message: impl Into<String>, fix: &str) {
+        self.add(check, Status::Warn, message, Some(fix));
+    }
+
+    fn fail(&mut self, check: &'static str, message: impl Into<String>, fix: &str) {
+        self.add(check, Status::Fail, message, Some(fix));
+    }
+
+    fn add(
+        &mut self,
+        check: &'static str,
+        status: Status,
+        message: impl Into<String>,
+        fix: Option<&str>,
+    ) {
+        self.0.push(Finding {
+            check,
+            status,
+            message: message.into(),
+            fix: fix.map(str::to_owned),
+        });
+    }
+}
+
+pub fn run(args: &Args, json: bool) -> Result<u8, Failure> {
+    let mut found = Findings::default();
+    let env = Environment::read();
+    match config::resolve(&args.flags, &env) {
+        Ok(settings) => examine(&settings, args, &mut found)?,
+        Err(problems) => {
+            for problem in problems {
+                found.fail(
+                    "settings",
+                    problem.to_string(),
+                    "ati check lists everything that is wrong with the settings",
+                );
+            }
+        }
+    }
+    let worst = found
+        .0
+        .iter()
+        .map(|finding| finding.status as u8)
+        .max()
+        .unwrap_or(0);
+    if json {
+        output::pretty(&found.0);
+    } else {
+        for finding in &found.0 {
+            let mark = match finding.status {
+                Status::Ok => "ok  ",
+                Status::Warn => "WARN",
+                Status::Fail => "FAIL",
+            };
+            output::line(&format!("{mark} {}: {}", finding.check, finding.message));
+            if let Some(fix) = &finding.fix {
+                output::line(&format!("     fix: {fix}"));
+            }
+        }
+    }
+    Ok(if worst == Status::Fail as u8 { 1 } else { 0 })
+}
+
+fn examine(settings: &Settings, args: &Args, found: &mut Findings) -> Result<(), Failure> {
+    here::permissions(settings, found);
+    here::memlock(found);
+    here::disk(settings, found);
+    here::ports(settings, found);
+    here::jwt(settings, found);
+    let mut quiet = settings.clone();
+    quiet.keyring.places.consume = false;
+    match Snapshot::build(quiet, None) {
+        Ok(built) => {
+            here::load(&built.snapshot, &built.warnings, found);
+            if args.offline {
+                found.ok("upstreams", "not contacted (--offline)");
+            } else {
+                away::upstreams(&built.snapshot, found)?;
+            }
+        }
+        Err(unbuilt) => {
+            for problem in unbuilt.problems {
+                found.fail(
+                    "load",
+                    problem.to_string(),
+                    "the proxy would not start like this; ati check has the whole list",
+                );
+            }
+        }
+    }
+    away::credentials(settings, args.admin_url.as_deref(), found)
+}
