@@ -1185,3 +1185,60 @@ fn a_trickling_body_does_not_hold_its_place() {
         "Failed to read request body: not complete after 1 s"
     );
 }
+
+#[test]
+fn upstreams_that_speak_http2_are_spoken_to_in_http2() {
+    let authority = Authority::new();
+    let api = authority.serve("127.0.0.1", true);
+    let proxy = Setup::new()
+        .file("ca.pem", authority.pem())
+        .conf("[egress]\nca_file = 'ca.pem'\n")
+        .tools(
+            "p",
+            &format!("https://{api}"),
+            "",
+            "[[tools]]\nname = 'p'\nendpoint = '/x'",
+        )
+        .start();
+    let answer = proxy.call(None, "p", json!({})).json();
+    let text = answer["result"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{answer}"));
+    assert!(text.starts_with("h2 /x "), "{text}");
+    // Trust is not a matter of course.
+    let stranger = Setup::new()
+        .tools("p", &format!("https://{api}"), "", "[[tools]]\nname = 'p'")
+        .start();
+    let refused = stranger.call(None, "p", json!({})).json();
+    assert_eq!(
+        refused["error"],
+        "Upstream API error: HTTP request failed: the TLS handshake failed"
+    );
+}
+
+#[test]
+fn a_body_that_breaks_off_or_goes_too_deep_is_no_call() {
+    let api = json_upstream(json!({}));
+    let proxy = Setup::new()
+        .tools("p", &api.url(), "", "[[tools]]\nname = 'p'")
+        .start();
+    let deep = format!(
+        "{{\"tool_name\":\"p\",\"args\":{{\"a\":{}{}}}}}",
+        "[".repeat(5_000),
+        "]".repeat(5_000)
+    );
+    let refused = proxy.client().send("POST", "/call", &[], deep.as_bytes());
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    let mut half = proxy.client();
+    half.write(
+        b"POST /call HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n14\r\n{\"tool_name\"",
+    );
+    drop(half);
+    eventually("nothing in flight", || {
+        (proxy.metric(r#"ati_in_flight{route="/call"}"#) == 0.0).then_some(())
+    });
+    assert!(api.received().is_empty());
+    // A name that is encoded twice is another name.
+    assert_eq!(proxy.client().get("/tools/%2570").status, 404);
+    assert_eq!(proxy.client().get("/tools/%70").status, 200);
+}
