@@ -5,6 +5,7 @@ mod environment;
 pub mod fields;
 mod flags;
 mod jwt;
+mod listener;
 mod manifest;
 pub mod provider;
 mod section;
@@ -17,6 +18,7 @@ pub use cached::path as cached_provider;
 pub use environment::{Environment, VARIABLES, ati_dir};
 pub use flags::Flags;
 pub use jwt::{JwtSettings, KeySource, private_key_of_config, private_key_of_environment};
+pub use listener::{Address, EDGE, Listener, MOST_LISTENERS, Tls, TrustedProxies};
 pub use manifest::{
     LONGEST_PROVIDER_NAME, ManifestFile, Origin, is_provider_name, read_manifest, read_manifests,
     session_token_env,
@@ -32,13 +34,20 @@ use crate::pattern::Pattern;
 /// Beside the manifests, unless `ATI_AUDIT_FILE` says otherwise.
 pub const AUDIT_FILE: &str = "audit.jsonl";
 
+/// In a folder of its own, which nobody else may enter.
+const UPGRADE_SOCKET: &str = "run/upgrade.sock";
+
 /// Everything that the server needs to know, checked. Secrets and keys are named here, not held.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub ati_dir: PathBuf,
     pub conf: Option<PathBuf>,
-    pub edge: SocketAddr,
+    /// The edge first, then the conf file's.
+    pub listeners: Vec<Listener>,
+    pub trusted_proxies: TrustedProxies,
     pub admin: Option<SocketAddr>,
+    /// Where a successor asks for the listeners.
+    pub upgrade_socket: PathBuf,
     pub ready_file: Option<PathBuf>,
     pub workers: usize,
     pub drain: Duration,
@@ -64,8 +73,10 @@ impl Default for Settings {
         Settings {
             ati_dir: env.ati_dir.clone(),
             conf: None,
-            edge: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8090),
+            listeners: Vec::new(),
+            trusted_proxies: TrustedProxies::default(),
             admin: None,
+            upgrade_socket: PathBuf::new(),
             ready_file: None,
             workers: cores(),
             drain: Duration::from_secs(30),
@@ -206,6 +217,25 @@ pub fn resolve(flags: &Flags, env: &Environment) -> Result<Settings, Vec<Problem
         )
     });
 
+    let mut listeners = vec![Listener {
+        name: EDGE.to_owned(),
+        address: Address::Tcp(SocketAddr::new(ip, port)),
+        proxy_protocol: file.proxy_protocol.unwrap_or(false),
+        tls: file.tls,
+    }];
+    listeners.extend(file.listeners);
+    let in_conf = |message: String| Problem {
+        file: flags.conf.clone(),
+        ..Problem::new(message)
+    };
+    let trusted_proxies = TrustedProxies::parse(&file.trusted_proxies.unwrap_or_default())
+        .unwrap_or_else(|message| {
+            problems.push(in_conf(message).key("server.trusted_proxies"));
+            TrustedProxies::default()
+        });
+    let together = listener::check(&listeners, &trusted_proxies);
+    problems.extend(together.into_iter().map(in_conf));
+
     let exempt: Option<Vec<String>> = match &flags.sig_exempt_paths {
         Some(csv) => {
             let patterns = csv.split(',').map(|pattern| pattern.trim().to_owned());
@@ -246,8 +276,12 @@ pub fn resolve(flags: &Flags, env: &Environment) -> Result<Settings, Vec<Problem
         |value: Option<u64>, default: Duration| value.map_or(default, Duration::from_secs);
     let settings = Settings {
         conf: flags.conf.clone(),
-        edge: SocketAddr::new(ip, port),
+        listeners,
+        trusted_proxies,
         admin,
+        upgrade_socket: file
+            .upgrade_socket
+            .unwrap_or_else(|| ati_dir.join(UPGRADE_SOCKET)),
         ready_file: flags.ready_file.clone(),
         workers: file.workers.unwrap_or(default.workers),
         drain: seconds(file.drain, default.drain),
@@ -322,6 +356,11 @@ struct File {
     port: Option<u16>,
     workers: Option<usize>,
     drain: Option<u64>,
+    proxy_protocol: Option<bool>,
+    tls: Option<Tls>,
+    trusted_proxies: Option<Vec<String>>,
+    upgrade_socket: Option<PathBuf>,
+    listeners: Vec<Listener>,
     admin: Option<String>,
     env_keys: Option<bool>,
     allow_empty: Option<bool>,
@@ -360,7 +399,15 @@ fn read_conf(path: Option<&Path>, problems: &mut Vec<Problem>) -> File {
     file.port = s.take("port");
     file.workers = positive(&mut s, "workers");
     file.drain = s.take("drain_seconds");
+    file.proxy_protocol = s.take("proxy_protocol");
+    file.trusted_proxies = s.take("trusted_proxies");
+    let upgrade_socket: Option<PathBuf> = s.take("upgrade_socket");
+    file.upgrade_socket = upgrade_socket.map(|socket| beside(path, &socket));
+    file.tls = listener::read_tls(&mut s, path);
     s.finish();
+    root.each("listener", |s| {
+        file.listeners.extend(listener::read(s, path));
+    });
 
     let mut s = root.section("admin");
     file.admin = s.take("listen");
@@ -421,10 +468,15 @@ fn read_egress(section: &mut Section<'_>, conf: &Path) -> egress::Settings {
     let ca_file: Option<PathBuf> = section.take("ca_file");
     egress::Settings {
         nameservers: section.take("nameservers").unwrap_or_default(),
-        ca_file: ca_file.map(|path| conf.parent().unwrap_or(Path::new("")).join(path)),
+        ca_file: ca_file.map(|path| beside(conf, &path)),
         source: section.take("source"),
         named: section.take("addresses").unwrap_or_default(),
     }
+}
+
+/// A path in the conf file is relative to it.
+fn beside(conf: &Path, path: &Path) -> PathBuf {
+    conf.parent().unwrap_or(Path::new("")).join(path)
 }
 
 fn positive(section: &mut Section<'_>, key: &'static str) -> Option<usize> {
@@ -507,7 +559,7 @@ mod tests {
             ..Flags::default()
         };
         let settings = resolve(&flags, &Environment::default()).unwrap();
-        assert_eq!(settings.edge.to_string(), "[::1]:2");
+        assert_eq!(settings.listeners[0].address.to_string(), "[::1]:2");
         assert_eq!(settings.signature.mode, Mode::Enforce);
         assert_eq!(settings.signature.drift_seconds, 60);
     }

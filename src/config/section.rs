@@ -72,6 +72,16 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Every table of a `[[key]]`.
+    pub fn each(&mut self, key: &'static str, mut read: impl FnMut(&mut Section<'_>)) {
+        let tables: Vec<Table> = self.take(key).unwrap_or_default();
+        for table in tables {
+            let mut item = Section::item(self.file, key, table, self.problems);
+            read(&mut item);
+            item.finish();
+        }
+    }
+
     pub fn problem(&mut self, key: &str, message: impl Into<String>) {
         let problem = Problem::new(message).file(self.file).key(self.name(key));
         self.problems.push(problem);

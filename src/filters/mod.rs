@@ -1,5 +1,6 @@
 //! Admission: whether a request may go on, and where to. [`admit`] is the order, and the only one.
 
+pub mod forwarded;
 pub mod framing;
 mod identity;
 

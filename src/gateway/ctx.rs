@@ -1,4 +1,4 @@
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -56,6 +56,10 @@ pub struct Ctx {
     pub snapshot: Arc<Snapshot>,
     pub connection: Option<Arc<Connection>>,
     pub peer: Option<SocketAddr>,
+    /// It came through a proxy whose word we take.
+    pub from_proxy: bool,
+    /// Whom that proxy names as the caller.
+    pub client: Option<IpAddr>,
     pub log: LogSettings,
     pub trail: Trail,
     pub admitted: Option<Admitted>,
@@ -82,6 +86,8 @@ impl Ctx {
         Ctx {
             started: Instant::now(),
             peer: None,
+            from_proxy: false,
+            client: None,
             log: snapshot.settings.log.clone(),
             snapshot,
             connection: None,

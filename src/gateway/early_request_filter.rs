@@ -5,6 +5,7 @@ use pingora_proxy::Session;
 
 use super::{Ctx, refuse};
 use crate::error::Refusal;
+use crate::filters::forwarded;
 
 /// An unread request body is read away before the connection is used again, but not for longer than this.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -17,7 +18,13 @@ pub(super) fn run(session: &mut Session, ctx: &mut Ctx) -> Result<()> {
     ctx.peer = session
         .client_addr()
         .and_then(|address| address.as_inet().copied());
-    let limits = &ctx.snapshot.settings.limits;
+    let settings = &ctx.snapshot.settings;
+    let trusted = &settings.trusted_proxies;
+    if !trusted.is_empty() && trusted.trusts(ctx.peer.map(|peer| peer.ip())) {
+        ctx.from_proxy = true;
+        ctx.client = forwarded::client(&session.req_header().headers, trusted);
+    }
+    let limits = &settings.limits;
     session.set_total_drain_timeout(Some(DRAIN));
     session.set_read_timeout(Some(limits.stall));
     session.set_write_timeout(Some(limits.stall));

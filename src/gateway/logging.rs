@@ -45,6 +45,9 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx) {
         if let Some(peer) = ctx.peer {
             record.str("peer", &peer.to_string());
         }
+        if let Some(client) = ctx.client {
+            record.str("client", &client.to_string());
+        }
         if let Some(identity) = &ctx.trail.subject {
             record.str("sub", &identity.subject);
         }

@@ -57,7 +57,7 @@ pub(super) async fn run(
     };
     let mut request = session.req_header().clone();
     strip_hop_by_hop(&mut request);
-    prepare(&mut request, route, forward)?;
+    prepare(&mut request, route, forward, ctx.from_proxy)?;
     request.insert_header(CONNECTION, "Upgrade")?;
     request.insert_header(UPGRADE, "websocket")?;
 

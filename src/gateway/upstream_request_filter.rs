@@ -7,14 +7,14 @@ use pingora_http::RequestHeader;
 
 use super::{Ctx, refuse};
 use crate::error::Refusal;
-use crate::filters::Forward;
+use crate::filters::{Forward, forwarded};
 use crate::route::Route;
 
 pub(super) fn run(request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
     let Some((route, forward)) = ctx.forward() else {
         return refuse(ctx, Refusal::Internal);
     };
-    prepare(request, route, forward)?;
+    prepare(request, route, forward, ctx.from_proxy)?;
     ctx.request_bytes = 0;
     ctx.connecting = None;
     Ok(())
@@ -22,8 +22,13 @@ pub(super) fn run(request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
 
 /// Strip what a caller may not send, then rewrite, then attach the credential: last, so that nothing of the caller's is left under
 /// its name.
-pub(super) fn prepare(request: &mut RequestHeader, route: &Route, forward: &Forward) -> Result<()> {
-    strip(request, route, forward.forwards_authorization);
+pub(super) fn prepare(
+    request: &mut RequestHeader,
+    route: &Route,
+    forward: &Forward,
+    from_proxy: bool,
+) -> Result<()> {
+    strip(request, route, forward.forwards_authorization, from_proxy);
     let with_auth = !forward.forwards_authorization;
     let target = route.target(&forward.path, request.uri.query(), with_auth);
     request.set_raw_path(&target)?;
@@ -34,11 +39,12 @@ pub(super) fn prepare(request: &mut RequestHeader, route: &Route, forward: &Forw
 }
 
 /// Hop-by-hop headers are Pingora's to strip, those that Connection names among them; these are ours.
-fn strip(request: &mut RequestHeader, route: &Route, keep_authorization: bool) {
+fn strip(request: &mut RequestHeader, route: &Route, keep_authorization: bool, from_proxy: bool) {
     let is_ours = |name: &str| match name {
         "authorization" => !keep_authorization,
         "traceparent" | "tracestate" | "proxy-authorization" | "proxy-authenticate" => true,
-        other => other.starts_with("x-sandbox-"),
+        // What our own front says of a sandbox stays with us; what a sandbox says itself goes on, as it always did.
+        other => other.starts_with("x-sandbox-") || (from_proxy && forwarded::is_forwarding(other)),
     };
     // CGI and its children read X_Api_Key as X-Api-Key: a twin of a name that matters must not stand beside it.
     let is_twin = |name: &str| {

@@ -1,16 +1,17 @@
 //! Accept loops. One task takes connections and hands each to the least loaded worker, which alone polls it from then on.
 
-use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use prometheus::IntGauge;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
+use super::connection::{Accepted, Terms};
+use super::listen::{Acceptor, Edge};
 use super::workers::Workers;
 use super::{Shared, admin, connection};
 use crate::error::{Code, Failure};
@@ -38,60 +39,80 @@ impl<C: Fn()> Drop for Guard<C> {
     }
 }
 
-pub fn edge(
-    listener: std::net::TcpListener,
-    workers: Workers,
-    shared: Arc<Shared>,
-) -> Result<JoinHandle<()>, Failure> {
-    let listener = watch(listener)?;
-    let gauge = METRICS.connections("edge");
+/// A listener that is watched, and from which nothing has been taken yet.
+pub struct Watched {
+    listener: Listener,
+    name: Arc<str>,
+    proxy_protocol: bool,
+}
+
+pub fn watch(edge: Edge) -> Result<Watched, Failure> {
+    Ok(Watched {
+        listener: Listener::watch(edge.acceptor)?,
+        name: edge.settings.name.into(),
+        proxy_protocol: edge.settings.proxy_protocol,
+    })
+}
+
+pub fn edge(watched: Watched, workers: Workers, shared: Arc<Shared>) -> JoinHandle<()> {
+    let Watched {
+        listener,
+        name,
+        proxy_protocol,
+    } = watched;
+    let gauge = METRICS.connections(&name);
     let turned_away = Arc::new(AtomicUsize::new(0));
     let mut shutdown = shared.shutdown.clone();
-    Ok(tokio::spawn(async move {
-        loop {
-            let (stream, peer) = tokio::select! {
+    tokio::spawn(async move {
+        // Who waits in the backlog of a socket that somebody else has too is theirs.
+        while !shared.handed_over.load(Ordering::Acquire) {
+            let accepted = tokio::select! {
                 biased;
-                accepted = accept(&listener) => accepted,
+                accepted = listener.accept() => accepted,
                 // Only once nobody waits in the backlog: closing the socket would reset them.
                 _ = shutdown.wait_for(|down| *down) => return,
             };
-            let limits = shared.current.load().settings.limits.clone();
-            let most = limits.connections.min(shared.most_connections);
-            if usize::try_from(gauge.get()).unwrap_or(0) >= most {
-                turn_away(stream, &turned_away);
+            let terms = Terms::new(&name, proxy_protocol, &shared.current.load());
+            let most = terms.limits.connections.min(shared.most_connections);
+            if shared.open.load(Ordering::Acquire) >= most {
+                turn_away(accepted, terms.tls.is_some(), &turned_away);
                 continue;
             }
             let worker = workers.least_loaded().clone();
             worker.connections.fetch_add(1, Ordering::Relaxed);
+            shared.open.fetch_add(1, Ordering::AcqRel);
             gauge.inc();
             let guard = Guard {
                 leave: {
-                    let worker = worker.clone();
+                    let (worker, shared) = (worker.clone(), shared.clone());
                     move || {
                         worker.connections.fetch_sub(1, Ordering::Relaxed);
+                        shared.open.fetch_sub(1, Ordering::AcqRel);
                     }
                 },
                 gauge: gauge.clone(),
             };
-            let shared = shared.clone();
+            let shutdown = shared.shutdown.clone();
             let proxy = worker.proxy.clone();
             worker.runtime.spawn(async move {
                 let _guard = guard;
-                connection::serve(stream, peer, proxy, shared.shutdown.clone(), limits).await;
+                connection::serve(accepted, terms, proxy, shutdown).await;
             });
         }
-    }))
+    })
 }
 
-pub fn admin(
-    listener: std::net::TcpListener,
-    shared: Arc<Shared>,
-) -> Result<JoinHandle<()>, Failure> {
-    let listener = watch(listener)?;
+pub fn watch_admin(listener: std::net::TcpListener) -> Result<Listener, Failure> {
+    Listener::watch(Acceptor::Tcp(listener))
+}
+
+pub fn admin(listener: Listener, shared: Arc<Shared>) -> JoinHandle<()> {
     let gauge = METRICS.connections("admin");
-    Ok(tokio::spawn(async move {
+    tokio::spawn(async move {
         loop {
-            let (stream, peer) = accept(&listener).await;
+            let Accepted::Tcp(stream, peer) = listener.accept().await else {
+                continue;
+            };
             if usize::try_from(gauge.get()).unwrap_or(0) >= ADMIN_CONNECTIONS {
                 continue;
             }
@@ -106,31 +127,49 @@ pub fn admin(
                 admin::serve(stream, peer, &shared).await;
             });
         }
-    }))
-}
-
-fn watch(listener: std::net::TcpListener) -> Result<TcpListener, Failure> {
-    TcpListener::from_std(listener).map_err(|e| {
-        Failure::new(
-            Code::ExecutionFailed,
-            format!("can't watch a listener: {e}"),
-        )
     })
 }
 
-/// The next connection, registered with no runtime.
-async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
-    loop {
-        let accepted = listener.accept().await.and_then(|(stream, peer)| {
-            stream.set_nodelay(true)?;
-            Ok((stream.into_std()?, peer))
-        });
-        match accepted {
-            Ok(accepted) => return accepted,
-            Err(e) if is_the_peers(&e) => {}
-            Err(e) => {
-                warn!(error = %e, "accept failed");
-                tokio::time::sleep(BREATHE).await;
+pub enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    fn watch(acceptor: Acceptor) -> Result<Self, Failure> {
+        let watched = match acceptor {
+            Acceptor::Tcp(listener) => TcpListener::from_std(listener).map(Listener::Tcp),
+            Acceptor::Unix(listener) => UnixListener::from_std(listener).map(Listener::Unix),
+        };
+        watched.map_err(|e| {
+            let message = format!("can't watch a listener: {e}");
+            Failure::new(Code::ExecutionFailed, message)
+        })
+    }
+
+    async fn accept(&self) -> Accepted {
+        loop {
+            match self.try_accept().await {
+                Ok(accepted) => return accepted,
+                Err(e) if is_the_peers(&e) => {}
+                Err(e) => {
+                    warn!(error = %e, "accept failed");
+                    tokio::time::sleep(BREATHE).await;
+                }
+            }
+        }
+    }
+
+    async fn try_accept(&self) -> std::io::Result<Accepted> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Ok(Accepted::Tcp(stream.into_std()?, peer))
+            }
+            Listener::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok(Accepted::Unix(stream.into_std()?))
             }
         }
     }
@@ -148,26 +187,33 @@ fn is_the_peers(e: &std::io::Error) -> bool {
     )
 }
 
-fn turn_away(stream: TcpStream, turned_away: &Arc<AtomicUsize>) {
+fn turn_away(accepted: Accepted, encrypted: bool, turned_away: &Arc<AtomicUsize>) {
     METRICS.refused("too_many_connections");
-    if turned_away.load(Ordering::Relaxed) >= TURNED_AWAY {
+    // Whoever expects TLS would not understand; a handshake costs more than a refusal may.
+    if encrypted || turned_away.load(Ordering::Relaxed) >= TURNED_AWAY {
         return;
     }
     turned_away.fetch_add(1, Ordering::Relaxed);
     let turned_away = turned_away.clone();
     tokio::spawn(async move {
-        let tell = async {
-            let mut stream = tokio::net::TcpStream::from_std(stream)?;
-            stream.write_all(BUSY).await?;
-            stream.shutdown().await?;
-            // Closing with unread bytes would reset the connection and lose the answer.
-            let mut rest = [0; 4096];
-            while stream.read(&mut rest).await? > 0 {}
-            std::io::Result::Ok(())
+        let telling = async {
+            match accepted {
+                Accepted::Tcp(stream, _) => tell(tokio::net::TcpStream::from_std(stream)?).await,
+                Accepted::Unix(stream) => tell(tokio::net::UnixStream::from_std(stream)?).await,
+            }
         };
-        let _ = tokio::time::timeout(Duration::from_secs(1), tell).await;
+        let _ = tokio::time::timeout(Duration::from_secs(1), telling).await;
         turned_away.fetch_sub(1, Ordering::Relaxed);
     });
+}
+
+async fn tell(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<()> {
+    stream.write_all(BUSY).await?;
+    stream.shutdown().await?;
+    // Closing with unread bytes would reset the connection and lose the answer.
+    let mut rest = [0; 4096];
+    while stream.read(&mut rest).await? > 0 {}
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The admin listener: what an operator's tools ask, on an address of their own.
 
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -17,10 +18,11 @@ use crate::telemetry::metrics::METRICS;
 const HEADER: Duration = Duration::from_secs(10);
 
 pub async fn serve(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
-    let Ok(stream) = Downstream::new(stream, peer) else {
+    let Ok(socket) = tokio::net::TcpStream::from_std(stream) else {
         return;
     };
-    let mut stream: Stream = Box::new(stream);
+    let fd = socket.as_raw_fd();
+    let mut stream: Stream = Box::new(Downstream::new(socket, fd, Some(peer)));
     loop {
         let mut session = ServerSession::new_http1(stream);
         session.set_keepalive(Some(HEADER.as_secs()));

@@ -1,31 +1,156 @@
 //! One client connection, request after request.
 
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use pingora_core::apps::HttpServerApp as _;
 use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 
-use super::downstream::Downstream;
-use crate::config::Limits;
+use super::downstream::{Downstream, Wire};
+use super::{http2, proxy_protocol};
+use crate::config::{Limits, TrustedProxies};
 use crate::gateway::{Connection, Gateway};
+use crate::snapshot::Snapshot;
+use crate::telemetry::metrics::METRICS;
 
-/// Serve until the caller, the limits or a shutdown end it.
+/// A connection that was accepted, registered with no runtime.
+pub enum Accepted {
+    Tcp(std::net::TcpStream, SocketAddr),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// What the listener that it came through wants of it, as the settings were when it came.
+pub struct Terms {
+    pub listener: Arc<str>,
+    pub proxy_protocol: Option<TrustedProxies>,
+    pub tls: Option<TlsAcceptor>,
+    pub limits: Limits,
+}
+
+impl Terms {
+    pub fn new(listener: &Arc<str>, proxy_protocol: bool, snapshot: &Snapshot) -> Self {
+        let certificate = snapshot.certificates.get(listener.as_ref());
+        Terms {
+            listener: listener.clone(),
+            proxy_protocol: proxy_protocol.then(|| snapshot.settings.trusted_proxies.clone()),
+            tls: certificate.map(|certificate| TlsAcceptor::from(certificate.config.clone())),
+            limits: snapshot.settings.limits.clone(),
+        }
+    }
+}
+
+/// Serve until the caller, the limits or a shutdown end it. Must run on the worker that will serve it.
 pub async fn serve(
-    stream: TcpStream,
-    peer: SocketAddr,
+    accepted: Accepted,
+    terms: Terms,
     proxy: Arc<HttpProxy<Gateway>>,
     shutdown: ShutdownWatch,
-    limits: Limits,
 ) {
-    let Ok(stream) = Downstream::new(stream, peer) else {
-        return;
+    match accepted {
+        Accepted::Tcp(stream, peer) => {
+            if let Ok(stream) = TcpStream::from_std(stream) {
+                greet(stream, Some(peer), terms, proxy, shutdown).await;
+            }
+        }
+        Accepted::Unix(stream) => {
+            if let Ok(stream) = UnixStream::from_std(stream) {
+                greet(stream, None, terms, proxy, shutdown).await;
+            }
+        }
+    }
+}
+
+/// From the socket to HTTP: the PROXY header and TLS, where the listener wants them, in the time that a header may take.
+async fn greet<S: Wire + AsRawFd>(
+    mut stream: S,
+    mut peer: Option<SocketAddr>,
+    terms: Terms,
+    proxy: Arc<HttpProxy<Gateway>>,
+    shutdown: ShutdownWatch,
+) {
+    let deadline = tokio::time::Instant::now() + terms.limits.header;
+    if let Some(trusted) = &terms.proxy_protocol {
+        if !trusted.trusts(peer.map(|peer| peer.ip())) {
+            return turn_down(
+                &terms.listener,
+                peer,
+                "untrusted_proxy",
+                "its peer is no trusted proxy",
+            );
+        }
+        match tokio::time::timeout_at(deadline, proxy_protocol::read(&mut stream)).await {
+            Ok(Ok(claimed)) => peer = claimed.or(peer),
+            Ok(Err(fault)) => {
+                return turn_down(&terms.listener, peer, "proxy_protocol", &fault.to_string());
+            }
+            Err(_) => {
+                return turn_down(
+                    &terms.listener,
+                    peer,
+                    "proxy_protocol",
+                    "no PROXY header came",
+                );
+            }
+        }
+    }
+    let socket = stream.as_raw_fd();
+    let Some(tls) = &terms.tls else {
+        return http1(stream, socket, peer, &terms.limits, proxy, shutdown).await;
     };
+    match tokio::time::timeout_at(deadline, tls.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+                let stream = Box::new(Downstream::new(stream, socket, peer));
+                http2::serve(stream, &terms.limits, proxy, shutdown).await;
+            } else {
+                http1(stream, socket, peer, &terms.limits, proxy, shutdown).await;
+            }
+        }
+        Ok(Err(e)) => {
+            METRICS.tls_failed(&terms.listener);
+            tracing::debug!(listener = %terms.listener, peer = ?peer, "TLS handshake failed: {e}");
+        }
+        Err(_) => METRICS.tls_failed(&terms.listener),
+    }
+}
+
+/// A proxy in front that isn't set up as we are would be turned down all the time: the log says why, but not for every one of them.
+fn turn_down(listener: &str, peer: Option<SocketAddr>, reason: &'static str, why: &str) {
+    METRICS.refused(reason);
+    if seldom() {
+        tracing::warn!(listener, peer = ?peer, reason, "a connection was closed: {why}");
+    }
+}
+
+/// At most once in ten seconds.
+fn seldom() -> bool {
+    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = Instant::now();
+    let due = last.is_none_or(|last| now.duration_since(last) >= Duration::from_secs(10));
+    if due {
+        *last = Some(now);
+    }
+    due
+}
+
+async fn http1<S: Wire>(
+    stream: S,
+    socket: RawFd,
+    peer: Option<SocketAddr>,
+    limits: &Limits,
+    proxy: Arc<HttpProxy<Gateway>>,
+    shutdown: ShutdownWatch,
+) {
+    let stream = Downstream::new(stream, socket, peer);
     let connection = Arc::new(Connection::default());
     let keepalive = limits.keepalive;
     let watched = connection.clone();
@@ -35,7 +160,7 @@ pub async fn serve(
     // Apart from the requests, so that they never have to look at it.
     tokio::select! {
         _ = &mut requests.0 => {}
-        () = outlast(&connection, &limits) => {}
+        () = outlast(&connection, limits) => {}
     }
 }
 

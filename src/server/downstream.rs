@@ -3,11 +3,11 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::RawFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use pingora_core::protocols::raw_connect::ProxyDigest;
@@ -16,75 +16,82 @@ use pingora_core::protocols::{
     TimingDigest, UniqueID, UniqueIDType,
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufWriter, ReadBuf};
-use tokio::net::TcpStream;
 
 /// A header and a short body.
 const BUFFER: usize = 4096;
+/// How long a caller has to take our last bytes.
+const GOODBYE: Duration = Duration::from_secs(5);
+
+/// What bytes come from and go to: a socket, or TLS over one.
+pub trait Wire: AsyncRead + AsyncWrite + std::fmt::Debug + Unpin + Send + Sync + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + std::fmt::Debug + Unpin + Send + Sync + 'static> Wire for S {}
 
 #[derive(Debug)]
-pub struct Downstream {
-    socket: BufWriter<TcpStream>,
+pub struct Downstream<S> {
+    wire: BufWriter<S>,
+    socket: RawFd,
     digest: Arc<SocketDigest>,
     established: SystemTime,
 }
 
-impl Downstream {
-    /// Must run on the worker that will serve it.
-    pub fn new(socket: std::net::TcpStream, peer: SocketAddr) -> io::Result<Self> {
-        let socket = TcpStream::from_std(socket)?;
-        let digest = SocketDigest::from_raw_fd(socket.as_raw_fd());
-        let _ = digest.peer_addr.set(Some(peer.into()));
-        Ok(Downstream {
-            socket: BufWriter::with_capacity(BUFFER, socket),
+impl<S: Wire> Downstream<S> {
+    /// The peer is who the caller is taken to be: none for one on a Unix socket.
+    pub fn new(wire: S, socket: RawFd, peer: Option<SocketAddr>) -> Self {
+        let digest = SocketDigest::from_raw_fd(socket);
+        let _ = digest.peer_addr.set(peer.map(Into::into));
+        Downstream {
+            wire: BufWriter::with_capacity(BUFFER, wire),
+            socket,
             digest: Arc::new(digest),
             established: SystemTime::now(),
-        })
+        }
     }
 }
 
-impl AsyncRead for Downstream {
+impl<S: Wire> AsyncRead for Downstream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_read(cx, buf)
+        Pin::new(&mut self.wire).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Downstream {
+impl<S: Wire> AsyncWrite for Downstream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(cx, buf)
+        Pin::new(&mut self.wire).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
+        Pin::new(&mut self.wire).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
+        Pin::new(&mut self.wire).poll_shutdown(cx)
     }
 }
 
 #[async_trait]
-impl Shutdown for Downstream {
+impl<S: Wire> Shutdown for Downstream<S> {
     async fn shutdown(&mut self) {
-        // A caller that is gone already needs no goodbye.
-        let _ = AsyncWriteExt::shutdown(self).await;
+        // A caller that is gone already needs no goodbye, and one that takes none gets none.
+        let _ = tokio::time::timeout(GOODBYE, AsyncWriteExt::shutdown(self)).await;
     }
 }
 
-impl UniqueID for Downstream {
+impl<S: Wire> UniqueID for Downstream<S> {
     fn id(&self) -> UniqueIDType {
-        self.socket.get_ref().as_raw_fd()
+        self.socket
     }
 }
 
-impl GetTimingDigest for Downstream {
+impl<S: Wire> GetTimingDigest for Downstream<S> {
     fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
         vec![Some(TimingDigest {
             established_ts: self.established,
@@ -93,17 +100,17 @@ impl GetTimingDigest for Downstream {
     }
 }
 
-impl GetProxyDigest for Downstream {
+impl<S: Wire> GetProxyDigest for Downstream<S> {
     fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
         None
     }
 }
 
-impl GetSocketDigest for Downstream {
+impl<S: Wire> GetSocketDigest for Downstream<S> {
     fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
         Some(self.digest.clone())
     }
 }
 
-impl Ssl for Downstream {}
-impl Peek for Downstream {}
+impl<S: Wire> Ssl for Downstream<S> {}
+impl<S: Wire> Peek for Downstream<S> {}

@@ -1,14 +1,14 @@
 //! The end: signals, and waiting for what is under way.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use super::Shared;
 use crate::error::{Code, Failure};
-use crate::gateway::Load;
-use crate::telemetry::metrics::METRICS;
 
 /// How often the end of the last request is looked for.
 const TICK: Duration = Duration::from_millis(10);
@@ -19,6 +19,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 
 pub struct Signals {
     hangup: Signal,
+    upgrade: Signal,
     terminate: Signal,
     interrupt: Signal,
 }
@@ -31,6 +32,7 @@ impl Signals {
         };
         Ok(Signals {
             hangup: on(SignalKind::hangup())?,
+            upgrade: on(SignalKind::user_defined2())?,
             terminate: on(SignalKind::terminate())?,
             interrupt: on(SignalKind::interrupt())?,
         })
@@ -39,6 +41,7 @@ impl Signals {
     pub async fn next(&mut self) -> Event {
         tokio::select! {
             _ = self.hangup.recv() => Event::Reload,
+            _ = self.upgrade.recv() => Event::Upgrade,
             _ = self.terminate.recv() => Event::Stop("SIGTERM"),
             _ = self.interrupt.recv() => Event::Stop("SIGINT"),
         }
@@ -47,12 +50,13 @@ impl Signals {
 
 pub enum Event {
     Reload,
+    Upgrade,
     Stop(&'static str),
 }
 
 /// Whoever connected just before the listener closed has a request on its way: a moment for it to be read.
-pub async fn settle() {
-    if METRICS.connections("edge").get() > 0 {
+pub async fn settle(open: &AtomicUsize) {
+    if open.load(Ordering::Acquire) > 0 {
         tokio::time::sleep(SETTLE).await;
     }
 }
@@ -66,11 +70,11 @@ pub async fn abandon(calls: &watch::Sender<bool>) {
 /// Until the last connection has closed, at the latest until the deadline. A second signal ends it at once.
 ///
 /// Connections are what is counted, not requests: one that is about to be read is in no request yet.
-pub async fn wait(load: &Load, deadline: Duration, signals: &mut Signals) {
+pub async fn wait(shared: &Shared, deadline: Duration, signals: &mut Signals) {
     let started = Instant::now();
-    let connections = METRICS.connections("edge");
+    let load = &shared.load;
     let idle = async {
-        while connections.get() > 0 {
+        while shared.open.load(Ordering::Acquire) > 0 {
             tokio::time::sleep(TICK).await;
         }
     };

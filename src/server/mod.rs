@@ -1,4 +1,4 @@
-//! What listens, and how it lives: bind, serve, reload on SIGHUP, drain on SIGTERM.
+//! What listens, and how it lives: bind, serve, reload on SIGHUP, hand over on SIGUSR2, drain on SIGTERM.
 //!
 //! Pingora's own server isn't used: it binds late, sleeps through its grace period and can't say which port it got. Its proxy is
 //! driven by our accept loop instead, one proxy per worker thread, so that a connection and its upstream stay on one core.
@@ -8,25 +8,33 @@ mod admin;
 mod connection;
 mod downstream;
 mod drain;
+mod handover;
+mod http2;
 mod limits;
 mod listen;
+mod notify;
+mod proxy_protocol;
 mod rates;
+mod relaunch;
 mod reload;
 mod workers;
 
+use std::collections::BTreeMap;
 use std::future::Future;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
-use tokio::sync::watch;
-use tracing::{info, warn};
+use tokio::sync::{mpsc, watch};
+use tracing::{error, info, warn};
 
 pub use listen::Addresses;
 
 use crate::api::Services;
-use crate::config::{self, Environment, Flags};
+use crate::config::{self, Environment, Flags, Settings};
 use crate::error::{Code, Failure};
 use crate::files;
 use crate::gateway::Load;
@@ -36,16 +44,29 @@ use crate::telemetry;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::metrics::METRICS;
 use drain::Event;
-use listen::Listeners;
+use handover::{Estate, Inherited, Predecessor, Successor};
+use listen::{Listeners, UPGRADE};
+use relaunch::Relaunch;
 use reload::Reloader;
 
 /// A server that has everything it needs, its sockets included, and hasn't begun.
 pub struct Server {
     listeners: Listeners,
+    /// Where a successor asks, unless that can't be had.
+    upgrade: Option<UnixListener>,
+    predecessor: Option<Predecessor>,
     addresses: Addresses,
     reloader: Arc<Reloader>,
     current: Arc<ArcSwap<Snapshot>>,
     most_connections: usize,
+}
+
+/// Where the listeners come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    Fresh,
+    /// From the process that runs now, which ends once this one serves.
+    Upgrade,
 }
 
 /// What the parts of a running server share.
@@ -55,19 +76,30 @@ struct Shared {
     services: Arc<Services>,
     /// As many as there are descriptors for, whatever the settings say.
     most_connections: usize,
+    /// Connections of callers, through whichever listener.
+    open: AtomicUsize,
     /// False from the start of a drain.
     ready: AtomicBool,
+    /// The listeners are another process's now.
+    handed_over: AtomicBool,
     shutdown: watch::Receiver<bool>,
 }
 
 impl Server {
     /// Everything that can go wrong goes wrong here: settings, keys, manifests, ports.
-    pub fn prepare(flags: Flags, env: Environment) -> Result<Self, Failure> {
+    pub fn prepare(flags: Flags, env: Environment, start: Start) -> Result<Self, Failure> {
         let failed = |problems: Vec<_>| Failure::from_problems("can't start", &problems);
         let settings = config::resolve(&flags, &env).map_err(failed)?;
+        let (predecessor, mut inherited) = match start {
+            Start::Fresh => (None, Inherited::default()),
+            Start::Upgrade => {
+                let (predecessor, inherited) = Predecessor::ask(&settings.upgrade_socket)?;
+                (Some(predecessor), inherited)
+            }
+        };
         // Before the keyring: a port that is taken must not cost the one-shot key.
-        // A process that takes over from a running one gets its sockets instead of binding anew: here.
-        let listeners = Listeners::bind(&settings)?;
+        let listeners = Listeners::open(&settings, &mut inherited)?;
+        let upgrade = upgrade_socket(&settings, &mut inherited);
         let addresses = listeners.addresses()?;
         let built = Snapshot::build(settings, None).map_err(|unbuilt| failed(unbuilt.problems))?;
         for warning in &built.warnings {
@@ -84,6 +116,8 @@ impl Server {
         let current = Arc::new(ArcSwap::from_pointee(built.snapshot));
         Ok(Server {
             listeners,
+            upgrade,
+            predecessor,
             addresses,
             reloader: Arc::new(Reloader::new(flags, env, built.held, current.clone())),
             current,
@@ -95,8 +129,9 @@ impl Server {
         &self.addresses
     }
 
-    /// Serve until SIGTERM, SIGINT or `stop`, then drain.
+    /// Serve until SIGTERM, SIGINT, `stop` or a successor, then drain.
     pub fn run(self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+        let relaunch = Relaunch::remember();
         let (shutdown_sender, shutdown) = watch::channel(false);
         let settings = self.current.load().settings.clone();
         let services = Arc::new(Services {
@@ -104,14 +139,14 @@ impl Server {
             audit: Audit::background(&settings.audit_file),
             abandon: watch::Sender::new(false),
         });
-        services.runtime.rates.load();
-        let keeper = rates::Keeper::start(services.clone());
         let shared = Arc::new(Shared {
             current: self.current.clone(),
             load: Arc::default(),
             services: services.clone(),
             most_connections: self.most_connections,
+            open: AtomicUsize::new(0),
             ready: AtomicBool::new(true),
+            handed_over: AtomicBool::new(false),
             shutdown,
         });
         let control = tokio::runtime::Builder::new_current_thread()
@@ -119,45 +154,124 @@ impl Server {
             .build()
             .map_err(|e| Failure::new(Code::ExecutionFailed, format!("no runtime: {e}")))?;
         let workers = workers::start(&shared)?;
+        let (estate, mut successors) = self.bequeath(&settings)?;
 
         control.block_on(async {
             let mut signals = drain::Signals::install()?;
-            let edge = accept::edge(self.listeners.edge, workers.clone(), shared.clone())?;
-            if let Some(admin) = self.listeners.admin {
-                accept::admin(admin, shared.clone())?;
+            let edges = self.listeners.edges.into_iter();
+            let edges: Vec<_> = edges.map(accept::watch).collect::<Result<_, _>>()?;
+            let admin = self.listeners.admin;
+            let admin = admin.map(accept::watch_admin).transpose()?;
+            let is_upgrade = self.predecessor.is_some();
+            // From here on nothing can fail, so the old process may let go.
+            if let Some(predecessor) = self.predecessor {
+                predecessor.take_over()?;
             }
+            // What the old one counted, it has written by now.
+            services.runtime.rates.load();
+            let mut keeper = Some(rates::Keeper::start(services.clone()));
+            let begin = |edge| accept::edge(edge, workers.clone(), shared.clone());
+            let edges: Vec<_> = edges.into_iter().map(begin).collect();
+            let admin = admin.map(|admin| accept::admin(admin, shared.clone()));
             announce(&shared.current.load(), &self.addresses);
             if let Some(path) = &settings.ready_file {
-                write_ready_file(path, &self.addresses)?;
+                match write_ready_file(path, &self.addresses) {
+                    Err(e) if is_upgrade => error!("{e}"),
+                    written => written?,
+                }
             }
+            notify::ready("serving");
+            let watchdog = tokio::spawn(notify::watchdog(workers.clone()));
 
+            let mut successor: Option<Successor> = None;
             tokio::pin!(stop);
             loop {
                 tokio::select! {
                     event = signals.next() => match event {
                         Event::Reload => Reloader::spawn(&self.reloader),
+                        Event::Upgrade => relaunch.spawn(),
                         Event::Stop(name) => {
                             info!(signal = name, "draining");
                             break;
                         }
                     },
+                    Some(ready) = successors.recv() => {
+                        info!(pid = ready.pid, "a new process takes over, draining");
+                        successor = Some(ready);
+                        break;
+                    }
                     () = &mut stop => break,
                 }
             }
 
+            watchdog.abort();
+            if successor.is_none() {
+                notify::stopping();
+            }
             shared.ready.store(false, Ordering::Release);
+            shared
+                .handed_over
+                .store(successor.is_some(), Ordering::Release);
+            estate.close();
             // First, so that answers from now on say that they are the last on their connection.
             let _ = shutdown_sender.send(true);
-            let _ = edge.await;
-            drain::settle().await;
+            for edge in edges {
+                let _ = edge.await;
+            }
+            if let Some(successor) = successor {
+                // What was counted; the successor reads it, and from then on it is the one who writes.
+                keeper.take().map(rates::Keeper::stop);
+                if let Some(admin) = admin {
+                    admin.abort();
+                    let _ = admin.await;
+                }
+                notify::main_pid(successor.pid);
+                successor.yours();
+            }
+            drain::settle(&shared.open).await;
             workers.close_idle().await;
-            drain::wait(&shared.load, settings.drain, &mut signals).await;
+            drain::wait(&shared, settings.drain, &mut signals).await;
             drain::abandon(&services.abandon).await;
             services.audit.flush();
-            keeper.stop();
+            keeper.map(rates::Keeper::stop);
             telemetry::flush();
             Ok(())
         })
+    }
+
+    /// Offer the listeners to a successor, for as long as they are ours.
+    fn bequeath(
+        &self,
+        settings: &Settings,
+    ) -> Result<(Arc<Estate>, mpsc::UnboundedReceiver<Successor>), Failure> {
+        let failed = |e: std::io::Error| Failure::new(Code::ExecutionFailed, e.to_string());
+        let (sender, successors) = mpsc::unbounded_channel();
+        let mut shares = self.listeners.shares(settings).map_err(failed)?;
+        let Some(upgrade) = &self.upgrade else {
+            return Ok((Estate::new(shares), successors));
+        };
+        let socket = upgrade.as_fd().try_clone_to_owned().map_err(failed)?;
+        let address = format!("unix:{}", settings.upgrade_socket.display());
+        shares.push((UPGRADE.to_owned(), address, socket));
+        let estate = Estate::new(shares);
+        let socket = upgrade.try_clone().map_err(failed)?;
+        handover::offer(socket, estate.clone(), sender).map_err(failed)?;
+        Ok((estate, successors))
+    }
+}
+
+/// Without it everything works but an upgrade, so that is no reason not to start.
+fn upgrade_socket(settings: &Settings, inherited: &mut Inherited) -> Option<UnixListener> {
+    let path = &settings.upgrade_socket;
+    if let Some(socket) = inherited.take(UPGRADE, &format!("unix:{}", path.display())) {
+        return Some(socket.into());
+    }
+    match handover::listen(path) {
+        Ok(socket) => Some(socket),
+        Err(e) => {
+            warn!("this process can't be upgraded while it runs: {e}");
+            None
+        }
     }
 }
 
@@ -171,6 +285,7 @@ fn announce(snapshot: &Snapshot, addresses: &Addresses) {
         version = env!("CARGO_PKG_VERSION"),
         addr = %addresses.edge,
         admin = addresses.admin.map(|addr| addr.to_string()),
+        others = (!addresses.others.is_empty()).then(|| others(addresses)),
         auth = if snapshot.verifier.is_some() { "JWT" } else { "DISABLED (no JWT keys configured)" },
         ati_dir = %settings.ati_dir.display(),
         tools = snapshot.catalog.public_count(),
@@ -189,11 +304,18 @@ fn announce(snapshot: &Snapshot, addresses: &Addresses) {
     );
 }
 
+fn others(addresses: &Addresses) -> String {
+    let each = addresses.others.iter();
+    let each: Vec<String> = each.map(|(name, at)| format!("{name}={at}")).collect();
+    each.join(" ")
+}
+
 fn write_ready_file(path: &Path, addresses: &Addresses) -> Result<(), Failure> {
     let text = serde_json::json!({
         "pid": std::process::id(),
         "edge": addresses.edge.to_string(),
         "admin": addresses.admin.map(|addr| addr.to_string()),
+        "listeners": addresses.others.iter().cloned().collect::<BTreeMap<_, _>>(),
     })
     .to_string();
     files::write_atomic(path, text.as_bytes(), 0o644).map_err(|e| {

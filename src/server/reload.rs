@@ -7,7 +7,8 @@ use arc_swap::ArcSwap;
 use tracing::{error, info, warn};
 use zeroize::Zeroizing;
 
-use crate::config::{self, Environment, Flags, Settings};
+use super::notify;
+use crate::config::{self, Environment, Flags, Listener, Settings};
 use crate::error::Problem;
 use crate::keyring::{SessionKey, Source};
 use crate::snapshot::{Built, Snapshot, Unbuilt};
@@ -51,6 +52,17 @@ impl Reloader {
     }
 
     fn reload(&self) {
+        notify::reloading();
+        let done = self.swap();
+        notify::ready(if done {
+            "serving"
+        } else {
+            "serving; the last reload failed, see the log"
+        });
+    }
+
+    /// Whether there is a new one now.
+    fn swap(&self) -> bool {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         match self.build(held.as_ref()) {
             Ok(mut built) => {
@@ -79,6 +91,7 @@ impl Reloader {
                 });
                 self.current.store(Arc::new(built.snapshot));
                 info!(keyring, keys, providers, tools, "reload done");
+                true
             }
             Err(failure) => {
                 // Its file is gone: losing the key too would make every later reload fail.
@@ -92,6 +105,7 @@ impl Reloader {
                     problems = problems.join("; "),
                     "reload failed, everything stays as it was"
                 );
+                false
             }
         }
     }
@@ -119,6 +133,15 @@ fn lost(old: &Snapshot, new: &Snapshot) -> Vec<Problem> {
         problems.push(Problem::new(
             "the JWT keys are gone, and every caller would be let in; a restart is needed for that",
         ));
+    }
+    for name in old
+        .certificates
+        .keys()
+        .filter(|name| !new.certificates.contains_key(*name))
+    {
+        problems.push(Problem::new(format!(
+            "listener '{name}' would have no TLS any more; a restart is needed for that"
+        )));
     }
     for provider in new.catalog.lost_since(&old.catalog) {
         problems.push(Problem::new(format!(
@@ -149,11 +172,33 @@ pub fn observe(snapshot: &Snapshot, warnings: &[Problem]) {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     METRICS.keyring_loaded.set(loaded.as_secs_f64());
+    for (listener, certificate) in &snapshot.certificates {
+        METRICS.certificate_expires(listener, certificate.expires);
+    }
 }
 
 fn warn_about_restart(old: &Settings, new: &Settings) {
+    let where_and_how = |settings: &Settings| -> Vec<(String, String, bool, bool)> {
+        let of = |at: &Listener| {
+            let address = at.address.to_string();
+            (
+                at.name.clone(),
+                address,
+                at.proxy_protocol,
+                at.tls.is_some(),
+            )
+        };
+        settings.listeners.iter().map(of).collect()
+    };
     let changed = [
-        ("server.bind or server.port", old.edge != new.edge),
+        (
+            "server.bind, server.port or a listener",
+            where_and_how(old) != where_and_how(new),
+        ),
+        (
+            "server.upgrade_socket",
+            old.upgrade_socket != new.upgrade_socket,
+        ),
         ("admin.listen", old.admin != new.admin),
         ("server.workers", old.workers != new.workers),
         ("egress.ca_file", old.egress.ca_file != new.egress.ca_file),

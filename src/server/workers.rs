@@ -104,6 +104,10 @@ impl Drop for Roots {
 }
 
 impl Workers {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Worker>> {
+        self.0.iter()
+    }
+
     /// The one with the fewest connections.
     pub fn least_loaded(&self) -> &Arc<Worker> {
         self.0

@@ -1,7 +1,11 @@
 //! Everything that a request is judged by, built whole, swapped whole, pinned per request.
 
+mod certificates;
+
 use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+pub use certificates::{Certificate, Certificates};
 
 use crate::auth::signature::{Mode, SigningKeys};
 use crate::auth::token::{VerificationKey, Verifier};
@@ -23,6 +27,8 @@ pub struct Snapshot {
     pub verifier: Option<Verifier>,
     pub catalog: Catalog,
     pub routes: Table,
+    /// Of our own listeners.
+    pub certificates: Certificates,
     pub resolver: Arc<Resolver>,
     /// The way out of tools.
     pub clients: Arc<Clients>,
@@ -71,6 +77,7 @@ impl Snapshot {
             }
             Some(Verifier::new(&key, &jwt.expect))
         });
+        let certificates = certificates::load(&settings.listeners, &mut problems, &mut warnings);
         let mut manifests = config::read_manifests(&settings.ati_dir, &mut problems);
         let specs = settings.ati_dir.join("specs");
         let catalog = Catalog::build(
@@ -138,6 +145,7 @@ impl Snapshot {
                 settings,
                 catalog,
                 routes,
+                certificates,
                 keyring_loaded: SystemTime::now(),
             },
             warnings,
@@ -156,6 +164,7 @@ impl Snapshot {
                 verifier: None,
                 catalog: Catalog::default(),
                 routes: Table::default(),
+                certificates: Certificates::new(),
                 clients: Arc::new(Clients::new(
                     &egress::Settings::default(),
                     Guard::On,

@@ -26,6 +26,8 @@ pub struct Metrics {
     reloads: IntCounterVec,
     token_cache: IntCounterVec,
     connections: IntGaugeVec,
+    tls_failures: IntCounterVec,
+    certificate_expires: IntGaugeVec,
     credential_missing: IntGaugeVec,
     old_keys: IntCounterVec,
     credential_refused: IntCounterVec,
@@ -50,6 +52,12 @@ pub const CATALOGUE: &[(&str, &str, &str, &str)] = &[
         "gauge",
         "version",
         "Always 1; the label says what runs.",
+    ),
+    (
+        "ati_certificate_expires_timestamp_seconds",
+        "gauge",
+        "listener",
+        "When the certificate in use ends.",
     ),
     (
         "ati_connections",
@@ -131,6 +139,12 @@ pub const CATALOGUE: &[(&str, &str, &str, &str)] = &[
         "From the call to its result, everything included.",
     ),
     (
+        "ati_tls_handshake_failures_total",
+        "counter",
+        "listener",
+        "Connections that ended before TLS was agreed upon.",
+    ),
+    (
         "ati_token_cache_total",
         "counter",
         "result",
@@ -164,6 +178,12 @@ impl Metrics {
             reloads: counter_vec(&registry, "ati_reloads_total", &["outcome"]),
             token_cache: counter_vec(&registry, "ati_token_cache_total", &["result"]),
             connections: gauge_vec(&registry, "ati_connections", &["listener"]),
+            tls_failures: counter_vec(&registry, "ati_tls_handshake_failures_total", &["listener"]),
+            certificate_expires: gauge_vec(
+                &registry,
+                "ati_certificate_expires_timestamp_seconds",
+                &["listener"],
+            ),
             credential_missing: gauge_vec(&registry, "ati_credential_missing", &["name"]),
             credential_refused: counter_vec(&registry, "ati_credential_refused_total", &["name"]),
             credential_success: gauge_vec(
@@ -258,6 +278,16 @@ impl Metrics {
 
     pub fn token_cache(&self, result: &'static str) -> IntCounter {
         self.token_cache.with_label_values(&[result])
+    }
+
+    pub fn tls_failed(&self, listener: &str) {
+        self.tls_failures.with_label_values(&[listener]).inc();
+    }
+
+    pub fn certificate_expires(&self, listener: &str, at: i64) {
+        self.certificate_expires
+            .with_label_values(&[listener])
+            .set(at);
     }
 
     pub fn connections(&self, listener: &str) -> IntGauge {

@@ -11,6 +11,7 @@ mod edge;
 mod heavy;
 mod hostile;
 mod lifecycle;
+mod listeners;
 mod openapi;
 mod passthrough;
 mod provider;

@@ -19,7 +19,7 @@ use crate::config::{Environment, Flags};
 use crate::error::{Code, Failure};
 use crate::files;
 use crate::keyring::{SIGNING_SECRET, Secret, SessionKey};
-use crate::server::{Addresses, Server};
+use crate::server::{Addresses, Server, Start};
 use crate::snapshot::unix_now;
 
 /// What the upstream wants to see. No secret: it is here to be shown.
@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         secret: Some(jwt.clone()),
         ..Environment::default()
     };
-    let server = Server::prepare(flags, env)?;
+    let server = Server::prepare(flags, env, Start::Fresh)?;
     let steps = steps(server.addresses(), &signing, &jwt)?;
     introduce(&steps);
     if !args.check {

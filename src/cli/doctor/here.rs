@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::Findings;
 use crate::auth::token::VerificationKey;
-use crate::config::{Settings, private_key_of_environment};
+use crate::config::{Address, Settings, private_key_of_environment};
 use crate::error::Problem;
 use crate::keyring::{SIGNING_SECRET, Source};
 use crate::snapshot::Snapshot;
@@ -147,10 +147,15 @@ pub fn disk(settings: &Settings, found: &mut Findings) {
 }
 
 pub fn ports(settings: &Settings, found: &mut Findings) {
-    for (what, address) in [("edge", Some(settings.edge)), ("admin", settings.admin)] {
-        let Some(address) = address.filter(|address| address.port() != 0) else {
-            continue;
-        };
+    let edges = settings.listeners.iter().filter_map(|at| match at.address {
+        Address::Tcp(address) => Some((at.name.as_str(), address)),
+        Address::Unix { .. } => None,
+    });
+    let admin = settings.admin.map(|address| ("admin", address));
+    for (what, address) in edges
+        .chain(admin)
+        .filter(|(_, address)| address.port() != 0)
+    {
         match TcpListener::bind(address) {
             Ok(_) => found.ok(
                 "ports",

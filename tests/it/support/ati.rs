@@ -164,6 +164,9 @@ impl Setup {
         Proxy {
             edge: address("edge"),
             admin: address("admin"),
+            listeners: addresses["listeners"].clone(),
+            args: self.args,
+            env: self.env,
             dir: self.dir,
             child,
             log,
@@ -181,9 +184,34 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>) {
 pub struct Proxy {
     pub edge: SocketAddr,
     pub admin: SocketAddr,
+    /// Further ones, by name.
+    pub listeners: Value,
     pub dir: TempDir,
     pub log: Log,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
     child: Child,
+}
+
+/// A process that was a proxy until another took over. It is killed when the test ends.
+pub struct Former {
+    pub log: Log,
+    child: Child,
+}
+
+impl Former {
+    pub fn wait(&mut self) -> ExitStatus {
+        eventually("the end of the old process", || {
+            self.child.try_wait().unwrap()
+        })
+    }
+}
+
+impl Drop for Former {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Proxy {
@@ -204,6 +232,42 @@ impl Proxy {
             .args([format!("-{name}"), self.pid().to_string()])
             .status();
         assert!(status.unwrap().success());
+    }
+
+    /// The command that takes over from this one.
+    pub fn successor(&self) -> Command {
+        let mut command = command(self.dir.path());
+        command
+            .args(&self.args)
+            .arg("--upgrade")
+            .arg("--ready-file")
+            .arg(self.path("ready"))
+            .envs(self.env.iter().cloned());
+        command
+    }
+
+    /// Let another process take over, and see it serve.
+    pub fn upgrade(&mut self) -> Former {
+        let mut command = self.successor();
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let log = Log::follow(child.stderr.take().unwrap());
+        eventually("the new process to serve", || {
+            if let Some(status) = child.try_wait().unwrap() {
+                panic!("the new process ended with {status}:\n{}", log.text());
+            }
+            (self.serving_pid() == Some(child.id())).then_some(())
+        });
+        Former {
+            child: std::mem::replace(&mut self.child, child),
+            log: std::mem::replace(&mut self.log, log),
+        }
+    }
+
+    /// Which process wrote the ready file last.
+    pub fn serving_pid(&self) -> Option<u32> {
+        let text = std::fs::read(self.path("ready")).ok()?;
+        let ready: Value = serde_json::from_slice(&text).ok()?;
+        ready["pid"].as_u64().map(|pid| pid as u32)
     }
 
     pub fn wait(&mut self) -> ExitStatus {

@@ -7,19 +7,20 @@ use serde_json::Value;
 
 use super::PATIENCE;
 
-pub struct Client {
-    reader: BufReader<TcpStream>,
-    address: SocketAddr,
+/// What a client writes to and reads from: a socket, or TLS over one.
+pub trait Wire: Read + Write {}
+impl<S: Read + Write> Wire for S {}
+
+pub struct Client<S: Wire = TcpStream> {
+    reader: BufReader<S>,
+    host: String,
 }
 
 impl From<TcpStream> for Client {
     fn from(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let address = stream.peer_addr().unwrap();
-        Client {
-            reader: BufReader::new(stream),
-            address,
-        }
+        let host = stream.peer_addr().unwrap().to_string();
+        Client::over(stream, host)
     }
 }
 
@@ -36,9 +37,15 @@ impl Client {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
+        Client::over(stream, address.to_string())
+    }
+}
+
+impl<S: Wire> Client<S> {
+    pub fn over(stream: S, host: impl Into<String>) -> Self {
         Client {
             reader: BufReader::new(stream),
-            address,
+            host: host.into(),
         }
     }
 
@@ -48,7 +55,7 @@ impl Client {
 
     /// None where the answer doesn't come, or is cut short.
     pub fn try_get(&mut self, path: &str) -> Option<Response> {
-        let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.address);
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.host);
         self.try_write(request.as_bytes()).ok()?;
         self.try_read(false)
     }
@@ -68,7 +75,7 @@ impl Client {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Response {
-        let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n", self.address);
+        let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n", self.host);
         for (name, value) in headers {
             head += &format!("{name}: {value}\r\n");
         }

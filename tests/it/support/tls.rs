@@ -1,11 +1,15 @@
 //! A certificate authority, and upstreams that speak TLS.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::PATIENCE;
+use super::http::Client;
 
 pub struct Authority {
     pem: String,
@@ -26,6 +30,41 @@ impl Authority {
 
     pub fn pem(&self) -> &str {
         &self.pem
+    }
+
+    /// A certificate for this name and its key, as PEM.
+    pub fn issue(&self, name: &str) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    /// A caller that trusts this authority, perhaps with a certificate and key of its own.
+    pub fn caller(
+        &self,
+        own: Option<&(String, String)>,
+        alpn: &[&str],
+    ) -> Arc<rustls::ClientConfig> {
+        let mut roots = rustls::RootCertStore::empty();
+        let root = CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap();
+        roots.add(root).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let mut config = match own {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => builder
+                .with_client_auth_cert(
+                    vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
+                    PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+                )
+                .unwrap(),
+        };
+        config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        Arc::new(config)
     }
 
     fn server_config(&self, name: &str, alpn: &[&str]) -> Arc<rustls::ServerConfig> {
@@ -71,6 +110,22 @@ impl Authority {
             }
         })
     }
+}
+
+pub type TlsStream = rustls::StreamOwned<rustls::ClientConnection, TcpStream>;
+
+/// Begin TLS on a connection, under the name `edge.test`. The handshake is done when the first byte is written.
+pub fn over(stream: TcpStream, config: &Arc<rustls::ClientConfig>) -> TlsStream {
+    let name = ServerName::try_from("edge.test").unwrap();
+    let connection = rustls::ClientConnection::new(config.clone(), name).unwrap();
+    rustls::StreamOwned::new(connection, stream)
+}
+
+pub fn connect(address: SocketAddr, config: &Arc<rustls::ClientConfig>) -> Client<TlsStream> {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    Client::over(over(stream, config), "edge.test")
 }
 
 type Tls = tokio_rustls::server::TlsStream<tokio::net::TcpStream>;

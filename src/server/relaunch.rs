@@ -1,0 +1,74 @@
+//! SIGUSR2: start the binary that is at our path now, which then asks for our listeners.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tracing::{error, info, warn};
+
+/// How this process was started. Looked up at once: later, the path may lead to another binary, which is the point.
+pub struct Relaunch {
+    program: std::io::Result<PathBuf>,
+    args: Vec<OsString>,
+    under_way: Arc<AtomicBool>,
+}
+
+impl Relaunch {
+    pub fn remember() -> Self {
+        let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
+        if !args.iter().any(|arg| arg == "--upgrade") {
+            args.push("--upgrade".into());
+        }
+        Relaunch {
+            program: std::env::current_exe(),
+            args,
+            under_way: Arc::default(),
+        }
+    }
+
+    pub fn spawn(&self) {
+        if self.under_way.swap(true, Ordering::AcqRel) {
+            warn!("a new process is being started already");
+            return;
+        }
+        let failed = |what: &dyn std::fmt::Display| {
+            self.under_way.store(false, Ordering::Release);
+            error!("the new process can't be started, and everything goes on: {what}");
+        };
+        let program = match &self.program {
+            Ok(program) => program,
+            Err(e) => return failed(e),
+        };
+        // The environment and the standard streams are inherited: it is the same service.
+        let child = Command::new(program)
+            .args(&self.args)
+            // It names this process, and the new one would think that it isn't meant.
+            .env_remove("WATCHDOG_PID")
+            .spawn();
+        let mut child = match child {
+            Ok(child) => child,
+            Err(e) => return failed(&e),
+        };
+        info!(pid = child.id(), program = %program.display(), "a new process was started");
+        let under_way = self.under_way.clone();
+        let wait = move || {
+            // It ends before us only where it failed: once it has taken over, it is us who end.
+            let status = child.wait();
+            under_way.store(false, Ordering::Release);
+            match status {
+                Ok(status) => {
+                    error!(%status, "the new process has ended, and everything goes on here")
+                }
+                Err(e) => error!("the new process is out of sight: {e}"),
+            }
+        };
+        let waiting = std::thread::Builder::new()
+            .name("relaunch".into())
+            .spawn(wait);
+        if let Err(e) = waiting {
+            warn!("nobody waits for the new process: {e}");
+        }
+    }
+}
