@@ -3,7 +3,7 @@
 CARGO ?= cargo
 NEXTEST := $(shell command -v cargo-nextest 2>/dev/null)
 
-.PHONY: demo test test-full lint bench docs deps
+.PHONY: demo test test-full lint bench docs dist deps
 
 demo: deps
 	$(CARGO) run --quiet -- demo --check
@@ -34,6 +34,10 @@ lint: deps
 # Beside nginx, HAProxy and bare Pingora, all in one run; writes bench/results/.
 bench: deps
 	bench/run
+
+# A static binary, its checksum and its bill of materials, in dist/.
+dist: deps
+	deploy/dist
 
 # The generated pages; a test says when they are stale.
 docs: deps

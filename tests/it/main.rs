@@ -8,6 +8,7 @@ mod conformance;
 mod docs;
 mod doctor;
 mod edge;
+mod handover;
 mod heavy;
 mod hostile;
 mod lifecycle;

@@ -372,7 +372,7 @@ pub fn tells_nothing(place: &str, text: &str) {
 pub struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    fn follow(stderr: impl std::io::Read + Send + 'static) -> Self {
+    pub fn follow(stderr: impl std::io::Read + Send + 'static) -> Self {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let theirs = lines.clone();
         std::thread::spawn(move || {

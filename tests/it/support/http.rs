@@ -33,11 +33,15 @@ pub struct Response {
 
 impl Client {
     pub fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Client::over(stream, address.to_string())
+        Self::try_connect(address).unwrap()
+    }
+
+    pub fn try_connect(address: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Client::over(stream, address.to_string()))
     }
 }
 
@@ -58,6 +62,22 @@ impl<S: Wire> Client<S> {
         let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.host);
         self.try_write(request.as_bytes()).ok()?;
         self.try_read(false)
+    }
+
+    /// The status, or whether an answer had begun when the connection broke off.
+    pub fn try_send(&mut self, method: &str, path: &str, body: &[u8]) -> Result<u16, bool> {
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n\r\n",
+            self.host,
+            body.len()
+        );
+        let request = [head.as_bytes(), body].concat();
+        self.try_write(&request).map_err(|_| false)?;
+        let begun = self.reader.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
+        match self.try_read(false) {
+            Some(answer) if begun => Ok(answer.status),
+            _ => Err(begun),
+        }
     }
 
     /// Whatever has arrived; waits for at least a byte.

@@ -1,0 +1,538 @@
+//! One process after another on the same sockets: upgrades, and what systemd hears of them.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ati::auth::token::{Claims, Namespace};
+use ati::keyring::SessionKey;
+use serde_json::json;
+use tungstenite::Message;
+
+use crate::support::ati::{BINARY, Log, Proxy, Setup, write};
+use crate::support::http::Client;
+use crate::support::tokens::{bearer, claims, key_pair};
+use crate::support::upstream::Upstream;
+use crate::support::{PATIENCE, eventually};
+
+#[test]
+fn the_next_one_takes_the_sockets_and_the_old_one_ends() {
+    let setup = Setup::new();
+    let socket = setup.path().join("edge.sock");
+    let conf = format!(
+        "[[listener]]\nname = \"local\"\nlisten = \"unix:{}\"\n",
+        socket.display()
+    );
+    let mut proxy = setup.conf(&conf).start();
+    let (edge, admin) = (proxy.edge, proxy.admin);
+    let mut kept = Client::connect(edge);
+    assert_eq!(kept.get("/health").status, 200);
+    let first = proxy.pid();
+
+    for _ in 0..3 {
+        let mut former = proxy.upgrade();
+        assert_eq!(former.wait().code(), Some(0));
+        former.log.wait_for("drained");
+        assert_ne!(proxy.pid(), first);
+        assert_eq!(Client::connect(edge).get("/health").status, 200);
+        assert_eq!(Client::connect(admin).get("/ready").status, 200);
+        let mut local = Client::over(UnixStream::connect(&socket).unwrap(), "local");
+        assert_eq!(local.get("/health").status, 200);
+    }
+    assert!(kept.is_closed());
+    // A reload and the end work as ever.
+    assert_eq!(proxy.reload()["message"], "reload done");
+    proxy.signal("TERM");
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+#[test]
+fn one_that_can_not_start_changes_nothing() {
+    let mut proxy = Setup::new().conf("[limits]\nconnections = 100\n").start();
+    let mut kept = proxy.client();
+    assert_eq!(kept.get("/health").status, 200);
+    for (conf, says) in [
+        ("[limits]\nconnections = 0\n", "limits.connections"),
+        (
+            "[server.tls]\ncertificate = \"a\"\nkey = \"b\"\n",
+            "can't be read",
+        ),
+        ("nonsense", "ati.toml"),
+    ] {
+        write(&proxy.path("ati.toml"), conf);
+        let output = proxy.successor().output().unwrap();
+        assert!(!output.status.success());
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains(says), "{text}");
+        assert_eq!(kept.get("/health").status, 200);
+        assert_eq!(proxy.client().get("/health").status, 200);
+    }
+    // A listener that the new one wants and can't have.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let conf = format!(
+        "[[listener]]\nname = \"more\"\nlisten = \"{}\"\n",
+        taken.local_addr().unwrap()
+    );
+    write(&proxy.path("ati.toml"), &conf);
+    let output = proxy.successor().output().unwrap();
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("can't listen")
+    );
+    assert_eq!(kept.get("/health").status, 200);
+    // One that dies on the way, after it got the listeners.
+    let asked = UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
+    proxy.log.wait_for("a new process asks for the listeners");
+    drop(asked);
+    proxy.log.wait_for("nothing was handed over");
+    drop(taken);
+    let mut former = proxy.upgrade();
+    assert_eq!(former.wait().code(), Some(0));
+    let more: Log = proxy.log.clone();
+    assert!(
+        more.wait_for("ATI proxy server starting")["others"]
+            .as_str()
+            .unwrap()
+            .starts_with("more=")
+    );
+    assert_eq!(proxy.client().get("/health").status, 200);
+}
+
+#[test]
+fn where_nobody_runs_there_is_nothing_to_take() {
+    let output = Setup::new().arg("--upgrade").output();
+    assert!(!output.status.success());
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("start without --upgrade"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+#[test]
+fn the_upgrade_socket_is_for_its_owner_alone() {
+    let proxy = Setup::new().start();
+    let mode = |name: &str| {
+        let at = std::fs::metadata(proxy.path(name)).unwrap();
+        at.permissions().mode() & 0o777
+    };
+    assert_eq!(mode("run"), 0o700);
+    assert_eq!(mode("run/upgrade.sock"), 0o600);
+    // A second one on the same folder runs, and can't be upgraded.
+    let mut second = proxy_beside(&proxy);
+    let log = Log::follow(second.stderr.take().unwrap());
+    log.wait_for("this process can't be upgraded");
+    log.wait_for("ATI proxy server starting");
+    second.kill().unwrap();
+    second.wait().unwrap();
+    assert_eq!(proxy.client().get("/health").status, 200);
+}
+
+fn proxy_beside(proxy: &Proxy) -> std::process::Child {
+    let mut command = crate::support::ati::command(proxy.dir.path());
+    let command = command
+        .args(["proxy", "--port", "0"])
+        .stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+#[test]
+fn a_sealed_keyring_needs_its_key_once_more() {
+    let setup = Setup::new();
+    let key = SessionKey::generate().unwrap();
+    let keyring = json!({"name": "planted-value-of-the-keyring"}).to_string();
+    let sealed = key.seal(keyring.as_bytes()).unwrap();
+    let one_shot = setup.path().join("one-shot");
+    let provision = || write(&one_shot, key.to_base64().as_bytes());
+    provision();
+    let mut proxy = setup.file("keyring.enc", sealed).start();
+    assert!(!one_shot.exists());
+    let output = proxy.successor().output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        !output.status.success() && text.contains("keyring.enc"),
+        "{text}"
+    );
+    assert_eq!(proxy.client().get("/health").status, 200);
+    provision();
+    let mut former = proxy.upgrade();
+    assert_eq!(former.wait().code(), Some(0));
+    let started = proxy.log.wait_for("ATI proxy server starting");
+    assert_eq!(started["keyring"], "keyring.enc (sealed key)");
+}
+
+#[test]
+fn calls_counted_before_count_after() {
+    let upstream = Upstream::fixed("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}");
+    let (signer, public) = key_pair();
+    let mut proxy = Setup::new()
+        .tools("t", &upstream.url(), "", "[[tools]]\nname = \"t_one\"\ndescription = \"d\"\nendpoint = \"/\"\nmethod = \"GET\"\nscope = \"tool:t_one\"\n")
+        .jwt(&public)
+        .start();
+    let limited = Namespace {
+        v: 1,
+        rate: [("tool:*".to_owned(), "4/hour".to_owned())].into(),
+        customer_id: None,
+    };
+    let claims = Claims {
+        ati: Some(limited),
+        ..claims()
+    };
+    let token = bearer(&signer, &claims);
+    let ask = |proxy: &Proxy| proxy.call(Some(&token), "t_one", json!({})).status;
+    assert_eq!([ask(&proxy), ask(&proxy), ask(&proxy)], [200; 3]);
+    let mut former = proxy.upgrade();
+    assert_eq!([ask(&proxy), ask(&proxy)], [200, 429]);
+    former.wait();
+    assert_eq!(ask(&proxy), 429);
+}
+
+/// A proxy that runs a copy of the binary, which can be replaced. What SIGUSR2 started is killed when the test ends.
+struct Installed {
+    proxy: Proxy,
+    binary: std::path::PathBuf,
+}
+
+impl Installed {
+    fn start(setup: Setup) -> Self {
+        let binary = setup.path().join("ati");
+        std::fs::copy(BINARY, &binary).unwrap();
+        let original = setup.command();
+        let mut command = Command::new(&binary);
+        command
+            .env_clear()
+            .args(original.get_args())
+            .stdin(Stdio::null());
+        for (name, value) in original.get_envs() {
+            command.env(name, value.unwrap());
+        }
+        Installed {
+            proxy: setup.start_with(command),
+            binary,
+        }
+    }
+
+    fn replace(&self, content: &[u8]) {
+        let new = self.binary.with_extension("new");
+        std::fs::write(&new, content).unwrap();
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::rename(new, &self.binary).unwrap();
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        if let Some(pid) = self.proxy.serving_pid() {
+            let _ = Command::new("kill")
+                .args(["-KILL", &pid.to_string()])
+                .status();
+        }
+    }
+}
+
+#[test]
+fn a_package_upgrade_replaces_the_binary_and_sends_a_signal() {
+    let mut installed = Installed::start(Setup::new());
+    let old = installed.proxy.pid();
+    // A binary that doesn't work: the old process goes on, and says so.
+    installed.replace(b"#!/bin/sh\nexit 3\n");
+    installed.proxy.signal("USR2");
+    let said = installed.proxy.log.wait_for("the new process has ended");
+    assert!(said["status"].as_str().unwrap().contains('3'), "{said}");
+    installed.replace(b"not a program");
+    installed.proxy.signal("USR2");
+    installed
+        .proxy
+        .log
+        .wait_for("the new process can't be started");
+    assert_eq!(installed.proxy.client().get("/health").status, 200);
+    assert!(installed.proxy.is_running());
+
+    installed.replace(&std::fs::read(BINARY).unwrap());
+    installed.proxy.signal("USR2");
+    let new = eventually("the new process", || {
+        installed.proxy.serving_pid().filter(|pid| *pid != old)
+    });
+    assert_eq!(installed.proxy.wait().code(), Some(0));
+    assert_eq!(installed.proxy.client().get("/health").status, 200);
+    let program = std::fs::read_link(format!("/proc/{new}/exe")).unwrap();
+    assert_eq!(program, installed.binary.canonicalize().unwrap());
+}
+
+/// What a process under systemd tells it.
+struct Systemd(UnixDatagram);
+
+impl Systemd {
+    fn listen(path: &Path) -> Self {
+        let socket = UnixDatagram::bind(path).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Systemd(socket)
+    }
+
+    fn next(&self) -> String {
+        let mut buffer = [0; 4096];
+        let length = self.0.recv(&mut buffer).expect("systemd waits for news");
+        String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
+    }
+
+    /// The next one that isn't the watchdog's.
+    fn next_but_watchdog(&self) -> String {
+        loop {
+            let news = self.next();
+            if news != "WATCHDOG=1" {
+                return news;
+            }
+        }
+    }
+}
+
+#[test]
+fn systemd_hears_of_everything() {
+    let setup = Setup::new();
+    let path = setup.path().join("notify");
+    let systemd = Systemd::listen(&path);
+    let setup = setup
+        .env("NOTIFY_SOCKET", path.to_str().unwrap())
+        .env("WATCHDOG_USEC", "200000");
+    let installed = Installed::start(setup);
+    let old = installed.proxy.pid();
+    assert!(
+        systemd
+            .next_but_watchdog()
+            .starts_with("READY=1\nSTATUS=serving")
+    );
+    for _ in 0..3 {
+        assert_eq!(systemd.next(), "WATCHDOG=1");
+    }
+    installed.proxy.signal("HUP");
+    let news = systemd.next_but_watchdog();
+    assert!(news.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{news}");
+    assert!(systemd.next_but_watchdog().starts_with("READY=1"));
+    installed.proxy.signal("USR2");
+    let news = systemd.next_but_watchdog();
+    let new = installed_pid(&news);
+    assert_ne!(new, old);
+    assert!(systemd.next_but_watchdog().starts_with("READY=1"));
+    // The watchdog is the new one's now, although it was told the old one's process id.
+    assert_eq!(systemd.next(), "WATCHDOG=1");
+    eventually("the new process", || {
+        (installed.proxy.serving_pid() == Some(new)).then_some(())
+    });
+    Command::new("kill")
+        .args(["-TERM", &new.to_string()])
+        .status()
+        .unwrap();
+    assert_eq!(systemd.next_but_watchdog(), "STOPPING=1");
+}
+
+fn installed_pid(news: &str) -> u32 {
+    let pid = news
+        .strip_prefix("MAINPID=")
+        .unwrap_or_else(|| panic!("{news}"));
+    pid.parse().unwrap()
+}
+
+/// Load of three kinds, by callers that try once more where a kept connection closes before the first byte of an answer.
+struct Load {
+    over: Arc<AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<(usize, Vec<String>)>>,
+}
+
+impl Load {
+    fn start(proxy: &Proxy) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let edge = proxy.edge;
+        let mut threads = Vec::new();
+        let mut spawn = |work: Box<dyn Fn(&AtomicBool) -> (usize, Vec<String>) + Send>| {
+            let over = over.clone();
+            threads.push(std::thread::spawn(move || work(&over)));
+        };
+        for index in 0..4 {
+            spawn(Box::new(move |over| {
+                requests(over, edge, index % 2 == 0, |client| {
+                    client.try_send("GET", "/api/x", b"")
+                })
+            }));
+        }
+        for index in 0..2 {
+            let call = br#"{"tool_name":"t_one","args":{}}"#;
+            spawn(Box::new(move |over| {
+                requests(over, edge, index == 0, |client| {
+                    client.try_send("POST", "/call", call)
+                })
+            }));
+        }
+        for _ in 0..2 {
+            spawn(Box::new(move |over| sockets(over, edge)));
+        }
+        Load { over, threads }
+    }
+
+    /// How many were served by each, and what failed.
+    fn end(self) -> Vec<usize> {
+        self.over.store(true, Ordering::Release);
+        let mut failures = Vec::new();
+        let mut served = Vec::new();
+        for thread in self.threads {
+            let (count, failed) = thread.join().unwrap();
+            served.push(count);
+            failures.extend(failed);
+        }
+        assert!(
+            failures.is_empty(),
+            "{} failed: {:#?}",
+            failures.len(),
+            &failures[..failures.len().min(10)]
+        );
+        served
+    }
+}
+
+fn requests(
+    over: &AtomicBool,
+    edge: std::net::SocketAddr,
+    keep: bool,
+    ask: impl Fn(&mut Client) -> Result<u16, bool>,
+) -> (usize, Vec<String>) {
+    let (mut count, mut failures) = (0, Vec::new());
+    let mut kept: Option<Client> = None;
+    while !over.load(Ordering::Acquire) {
+        let reused = kept.is_some();
+        let mut client = match kept.take() {
+            Some(client) => client,
+            None => match Client::try_connect(edge) {
+                Ok(client) => client,
+                Err(e) => {
+                    failures.push(format!("refused: {e}"));
+                    continue;
+                }
+            },
+        };
+        match ask(&mut client) {
+            Ok(200) => {
+                count += 1;
+                kept = keep.then_some(client);
+            }
+            Ok(status) => failures.push(format!("status {status}")),
+            // Closed before the first byte, and it had been used before: an honest client asks again.
+            Err(false) if reused => {}
+            Err(begun) => failures.push(format!("broke off, begun: {begun}, reused: {reused}")),
+        }
+        // As fast as it goes would starve the rest of this machine.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    (count, failures)
+}
+
+/// Echoes over one WebSocket after another; each ends with a Close, whoever begins.
+fn sockets(over: &AtomicBool, edge: std::net::SocketAddr) -> (usize, Vec<String>) {
+    let (mut count, mut failures) = (0, Vec::new());
+    'next: while !over.load(Ordering::Acquire) {
+        let stream = match std::net::TcpStream::connect_timeout(&edge, PATIENCE) {
+            Ok(stream) => stream,
+            Err(e) => {
+                failures.push(format!("WebSocket refused: {e}"));
+                continue;
+            }
+        };
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut socket = match tungstenite::client(format!("ws://{edge}/ws/echo"), stream) {
+            Ok((socket, _)) => socket,
+            Err(e) => {
+                failures.push(format!("no WebSocket: {e}"));
+                continue;
+            }
+        };
+        loop {
+            let said = socket.send(Message::text("hello"));
+            let heard = said.and_then(|()| socket.read());
+            match heard {
+                Ok(Message::Text(text)) if text.as_str() == "hello" => count += 1,
+                Ok(Message::Close(_)) | Err(tungstenite::Error::ConnectionClosed) => continue 'next,
+                // A Close came while we wrote.
+                Err(tungstenite::Error::Protocol(
+                    tungstenite::error::ProtocolError::SendAfterClosing,
+                )) => continue 'next,
+                other => {
+                    failures.push(format!("WebSocket ended with {other:?}"));
+                    continue 'next;
+                }
+            }
+            if over.load(Ordering::Acquire) {
+                let _ = socket.close(None);
+                return (count, failures);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    (count, failures)
+}
+
+fn echo() -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            std::thread::spawn(move || {
+                let Ok(mut socket) = tungstenite::accept(stream) else {
+                    return;
+                };
+                while let Ok(message) = socket.read() {
+                    if message.is_text() && socket.send(message).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// Mixed load for so long, with hand-overs and reloads spread over it.
+fn endures(length: Duration, upgrades: u32, reloads: u32) {
+    let upstream = Upstream::fixed(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
+    );
+    let mut proxy = Setup::new()
+        .conf("[server]\ndrain_seconds = 2\n[log]\naccess = false\nsignatures = false\n")
+        .route("api", &upstream.url(), "path_prefix = \"/api\"")
+        .route("ws", &format!("http://{}", echo()), "path_prefix = \"/ws\"\nforward_websockets = true")
+        .tools("t", &upstream.url(), "", "[[tools]]\nname = \"t_one\"\ndescription = \"d\"\nendpoint = \"/\"\nmethod = \"GET\"\n")
+        .start();
+    let load = Load::start(&proxy);
+    let started = Instant::now();
+    let mut formers = Vec::new();
+    let (mut upgraded, mut reloaded) = (0, 0);
+    while started.elapsed() < length {
+        let part = started.elapsed().as_secs_f64() / length.as_secs_f64();
+        if f64::from(upgraded + 1) / f64::from(upgrades + 1) < part {
+            formers.push(proxy.upgrade());
+            upgraded += 1;
+        }
+        if f64::from(reloaded + 1) / f64::from(reloads + 1) < part {
+            assert_eq!(proxy.reload()["message"], "reload done");
+            reloaded += 1;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let served = load.end();
+    assert_eq!((upgraded, reloaded), (upgrades, reloads));
+    assert!(served.iter().all(|count| *count > 10), "{served:?}");
+    for former in &mut formers {
+        assert_eq!(former.wait().code(), Some(0));
+    }
+}
+
+#[test]
+fn a_hand_over_under_load_loses_nothing() {
+    endures(Duration::from_secs(6), 1, 2);
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn three_hand_overs_and_ten_reloads_in_a_minute_lose_nothing() {
+    endures(Duration::from_secs(60), 3, 10);
+}
