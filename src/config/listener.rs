@@ -57,6 +57,15 @@ pub struct Tls {
     pub http2: bool,
 }
 
+impl Tls {
+    /// Nobody comes in without a certificate.
+    pub fn wants_certificates(&self) -> bool {
+        self.clients
+            .as_ref()
+            .is_some_and(|clients| clients.required)
+    }
+}
+
 /// Whose certificates callers may show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clients {

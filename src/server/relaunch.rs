@@ -22,7 +22,7 @@ impl Relaunch {
             args.push("--upgrade".into());
         }
         Relaunch {
-            program: std::env::current_exe(),
+            program: program(),
             args,
             under_way: Arc::default(),
         }
@@ -70,5 +70,13 @@ impl Relaunch {
         if let Err(e) = waiting {
             warn!("nobody waits for the new process: {e}");
         }
+    }
+}
+
+/// The path that we were called by, where it was one: a link in it may lead elsewhere by then. Otherwise the file that runs.
+fn program() -> std::io::Result<PathBuf> {
+    match std::env::args_os().next().map(PathBuf::from) {
+        Some(name) if name.components().count() > 1 => std::path::absolute(name),
+        _ => std::env::current_exe(),
     }
 }

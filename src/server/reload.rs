@@ -8,7 +8,7 @@ use tracing::{error, info, warn};
 use zeroize::Zeroizing;
 
 use super::notify;
-use crate::config::{self, Environment, Flags, Listener, Settings};
+use crate::config::{self, Environment, Flags, Listener, Settings, Tls};
 use crate::error::Problem;
 use crate::keyring::{SessionKey, Source};
 use crate::snapshot::{Built, Snapshot, Unbuilt};
@@ -142,6 +142,18 @@ fn lost(old: &Snapshot, new: &Snapshot) -> Vec<Problem> {
         problems.push(Problem::new(format!(
             "listener '{name}' would have no TLS any more; a restart is needed for that"
         )));
+    }
+    let guarded = |settings: &Settings, name: &str| {
+        let of = settings.listeners.iter().find(|at| at.name == name);
+        of.and_then(|at| at.tls.as_ref())
+            .is_some_and(Tls::wants_certificates)
+    };
+    for name in new.certificates.keys() {
+        if guarded(&old.settings, name) && !guarded(&new.settings, name) {
+            problems.push(Problem::new(format!(
+                "listener '{name}' would let callers in without a certificate; a restart is needed for that"
+            )));
+        }
     }
     for provider in new.catalog.lost_since(&old.catalog) {
         problems.push(Problem::new(format!(

@@ -244,6 +244,10 @@ fn who_has_no_certificate_of_the_right_authority_stays_outside() {
         assert!(asks(Some(&good)), "{which}");
         assert!(!asks(Some(&bad)), "{which}");
         assert_eq!(asks(None), without, "{which}");
+        // What guards the door goes only with a restart.
+        write(&proxy.path("ati.toml"), TLS);
+        let said = proxy.reload()["message"].as_str().unwrap().to_owned();
+        assert_eq!(said == "reload done", without, "{said}");
     }
 }
 
