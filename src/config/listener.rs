@@ -48,7 +48,7 @@ impl fmt::Display for Address {
 }
 
 /// The files of one listener's TLS. What is in them belongs to the snapshot, so that SIGHUP swaps it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tls {
     /// The chain, the server's own certificate first.
     pub certificate: PathBuf,
@@ -82,6 +82,16 @@ pub struct TrustedProxies {
     unix: bool,
 }
 
+/// The other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    Inet(IpAddr),
+    /// Somebody on this machine, through a Unix socket.
+    Unix,
+    /// A proxy in front knows who it is, and doesn't say.
+    Unknown,
+}
+
 impl TrustedProxies {
     pub fn parse(words: &[String]) -> Result<Self, String> {
         let mut trusted = TrustedProxies::default();
@@ -106,11 +116,11 @@ impl TrustedProxies {
         self.networks.is_empty() && !self.unix
     }
 
-    /// Whether the peer of a connection is one; none is the peer of a Unix socket.
-    pub fn trusts(&self, peer: Option<IpAddr>) -> bool {
+    pub fn trusts(&self, peer: Peer) -> bool {
         match peer {
-            None => self.unix,
-            Some(peer) => {
+            Peer::Unknown => false,
+            Peer::Unix => self.unix,
+            Peer::Inet(peer) => {
                 // A listener on [::] sees IPv4 peers in IPv6 clothes.
                 let peer = peer.to_canonical();
                 self.networks.iter().any(|network| network.contains(&peer))
@@ -273,15 +283,16 @@ mod tests {
     #[test]
     fn trust_is_what_was_named_and_no_more() {
         let some = trusted(&["127.0.0.1", "10.0.0.0/8", "fd00::/8"]);
-        let ip = |text: &str| Some(text.parse().unwrap());
+        let ip = |text: &str| Peer::Inet(text.parse().unwrap());
         for near in ["127.0.0.1", "10.1.2.3", "fd00::1", "::ffff:10.0.0.1"] {
             assert!(some.trusts(ip(near)), "{near}");
         }
         for far in ["127.0.0.2", "11.0.0.1", "::1", "::ffff:11.0.0.1"] {
             assert!(!some.trusts(ip(far)), "{far}");
         }
-        assert!(!some.trusts(None));
-        assert!(trusted(&["unix"]).trusts(None));
+        assert!(!some.trusts(Peer::Unix));
+        assert!(trusted(&["unix"]).trusts(Peer::Unix));
+        assert!(!trusted(&["unix", "0.0.0.0/0"]).trusts(Peer::Unknown));
         assert!(!trusted(&[]).trusts(ip("127.0.0.1")));
         for bad in ["", "localhost", "10.0.0.0/33", "unix:"] {
             assert!(TrustedProxies::parse(&[bad.to_owned()]).is_err(), "{bad}");

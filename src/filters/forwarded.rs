@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::HeaderMap;
 
-use crate::config::TrustedProxies;
+use crate::config::{Peer, TrustedProxies};
 
 /// Nobody has more proxies than that, one behind the other.
 const MOST_HOPS: usize = 32;
@@ -28,7 +28,7 @@ pub fn client(headers: &HeaderMap, trusted: &TrustedProxies) -> Option<IpAddr> {
             break;
         };
         nearest = Some(address);
-        if !trusted.trusts(nearest) {
+        if !trusted.trusts(Peer::Inet(address)) {
             break;
         }
     }

@@ -11,14 +11,15 @@ pub(super) async fn read(
     session: &mut Session,
     limit: usize,
     patience: Duration,
+    stall: Duration,
 ) -> Result<Bytes, String> {
-    tokio::time::timeout(patience, read_all(session, limit))
+    tokio::time::timeout(patience, read_all(session, limit, stall))
         .await
         .unwrap_or_else(|_| Err(format!("not complete after {} s", patience.as_secs())))
 }
 
 /// A length that is announced and too large is refused before a byte is read.
-async fn read_all(session: &mut Session, limit: usize) -> Result<Bytes, String> {
+async fn read_all(session: &mut Session, limit: usize, stall: Duration) -> Result<Bytes, String> {
     let too_large = || format!("length limit exceeded: more than {limit} bytes");
     let headers = &session.req_header().headers;
     let announced: usize = headers
@@ -36,7 +37,12 @@ async fn read_all(session: &mut Session, limit: usize) -> Result<Bytes, String> 
     }
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
-    while let Some(chunk) = session.read_request_body().await.map_err(|_| gone())? {
+    // Pingora bounds the reads of HTTP/1 only.
+    let mut next = async || {
+        let chunk = tokio::time::timeout(stall, session.read_request_body()).await;
+        chunk.map_err(|_| gone())?.map_err(|_| gone())
+    };
+    while let Some(chunk) = next().await? {
         if first.len() + rest.len() + chunk.len() > limit {
             return Err(too_large());
         }

@@ -3,7 +3,7 @@ use std::time::Duration;
 use pingora_error::Result;
 use pingora_proxy::Session;
 
-use super::{Ctx, refuse};
+use super::{Ctx, peer, refuse};
 use crate::error::Refusal;
 use crate::filters::forwarded;
 
@@ -20,7 +20,7 @@ pub(super) fn run(session: &mut Session, ctx: &mut Ctx) -> Result<()> {
         .and_then(|address| address.as_inet().copied());
     let settings = &ctx.snapshot.settings;
     let trusted = &settings.trusted_proxies;
-    if !trusted.is_empty() && trusted.trusts(ctx.peer.map(|peer| peer.ip())) {
+    if !trusted.is_empty() && trusted.trusts(peer(session.client_addr())) {
         ctx.from_proxy = true;
         ctx.client = forwarded::client(&session.req_header().headers, trusted);
     }

@@ -28,6 +28,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use pingora_core::connectors::{ConnectorOptions, TransportConnector};
 use pingora_core::modules::http::HttpModules;
+use pingora_core::protocols::l4::socket::SocketAddr;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_error::{Error, ErrorType, Result};
@@ -38,8 +39,18 @@ pub use connection::Connection;
 pub use ctx::{Ctx, Load};
 
 use crate::api::Services;
+use crate::config::Peer;
 use crate::error::Refusal;
 use crate::snapshot::Snapshot;
+
+/// Who is at the other end, as far as trust is concerned.
+pub fn peer(address: Option<&SocketAddr>) -> Peer {
+    match address {
+        Some(SocketAddr::Inet(address)) => Peer::Inet(address.ip()),
+        Some(SocketAddr::Unix(_)) => Peer::Unix,
+        None => Peer::Unknown,
+    }
+}
 
 pub struct Gateway {
     current: Arc<ArcSwap<Snapshot>>,

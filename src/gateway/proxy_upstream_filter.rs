@@ -1,5 +1,5 @@
 use pingora_core::connectors::TransportConnector;
-use pingora_error::Result;
+use pingora_error::{Error, ErrorType, Result};
 use pingora_proxy::Session;
 
 use super::{Ctx, body, refuse, respond, tunnel};
@@ -44,8 +44,9 @@ async fn answer(
 ) -> Result<()> {
     let mut body = bytes::Bytes::new();
     if let Some(limit) = api::body_limit(builtin, &ctx.snapshot) {
-        let patience = ctx.snapshot.settings.tools.timeout;
-        match body::read(session, limit, patience).await {
+        let settings = &ctx.snapshot.settings;
+        let (patience, stall) = (settings.tools.timeout, settings.limits.stall);
+        match body::read(session, limit, patience, stall).await {
             Ok(read) => body = read,
             Err(why) => return refuse(ctx, unreadable(why)),
         }
@@ -53,13 +54,22 @@ async fn answer(
     let Some(pass) = &ctx.admitted else {
         return refuse(ctx, Refusal::Internal);
     };
-    let uri = &session.req_header().uri;
+    let uri = session.req_header().uri.clone();
     let asked = Asked {
         path: uri.path(),
         query: uri.query(),
         body,
     };
-    match api::answer(builtin, pass, asked, &ctx.snapshot, services).await {
+    let answer = tokio::select! {
+        biased;
+        answer = api::answer(builtin, pass, asked, &ctx.snapshot, services) => answer,
+        // A call that nobody waits for is given up, and its place with it.
+        left = session.downstream_session.read_body_or_idle(true) => {
+            let closed = || Error::new_down(ErrorType::ConnectionClosed);
+            return Err(left.err().unwrap_or_else(closed));
+        }
+    };
+    match answer {
         Ok(reply) => respond::reply(session, ctx, reply).await,
         Err(refusal) => refuse(ctx, refusal),
     }

@@ -1,7 +1,7 @@
 //! The request as the upstream gets it. Runs once per attempt, on a fresh copy of what the caller sent.
 
 use http::HeaderName;
-use http::header::HOST;
+use http::header::{COOKIE, HOST};
 use pingora_error::Result;
 use pingora_http::RequestHeader;
 
@@ -29,6 +29,7 @@ pub(super) fn prepare(
     from_proxy: bool,
 ) -> Result<()> {
     strip(request, route, forward.forwards_authorization, from_proxy);
+    join_cookies(request)?;
     let with_auth = !forward.forwards_authorization;
     let target = route.target(&forward.path, request.uri.query(), with_auth);
     request.set_raw_path(&target)?;
@@ -36,6 +37,22 @@ pub(super) fn prepare(
     route
         .attachment
         .attach(with_auth, |name, value| request.insert_header(name, value))
+}
+
+/// HTTP/2 may send a cookie a line; in HTTP/1 there is one line for all (RFC 9113, 8.2.3).
+fn join_cookies(request: &mut RequestHeader) -> Result<()> {
+    let mut lines = request.headers.get_all(COOKIE).iter();
+    if lines.next().is_none() || lines.next().is_none() {
+        return Ok(());
+    }
+    let lines: Vec<&[u8]> = request
+        .headers
+        .get_all(COOKIE)
+        .iter()
+        .map(|line| line.as_bytes())
+        .collect();
+    let joined = lines.join(&b"; "[..]);
+    request.insert_header(COOKIE, joined)
 }
 
 /// Hop-by-hop headers are Pingora's to strip, those that Connection names among them; these are ours.

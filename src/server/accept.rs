@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prometheus::IntGauge;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -19,6 +19,8 @@ use crate::telemetry::metrics::METRICS;
 
 /// After accept fails for want of descriptors, others need a moment to give theirs back.
 const BREATHE: Duration = Duration::from_millis(100);
+/// When we leave, whoever waits in the backlog is served, but a flood doesn't keep us.
+const LAST_CALL: Duration = Duration::from_millis(200);
 /// Admin connections are few: a scraper and an operator.
 const ADMIN_CONNECTIONS: usize = 64;
 /// Connections over the limit that are told so at one time; the rest are closed without a word.
@@ -54,7 +56,8 @@ pub fn watch(edge: Edge) -> Result<Watched, Failure> {
     })
 }
 
-pub fn edge(watched: Watched, workers: Workers, shared: Arc<Shared>) -> JoinHandle<()> {
+/// Take connections until the end, or until there is somebody else to take them; then the listener comes back.
+pub fn edge(watched: Watched, workers: Workers, shared: Arc<Shared>) -> JoinHandle<Watched> {
     let Watched {
         listener,
         name,
@@ -63,14 +66,23 @@ pub fn edge(watched: Watched, workers: Workers, shared: Arc<Shared>) -> JoinHand
     let gauge = METRICS.connections(&name);
     let turned_away = Arc::new(AtomicUsize::new(0));
     let mut shutdown = shared.shutdown.clone();
+    let mut pause = shared.pause.subscribe();
     tokio::spawn(async move {
-        // Who waits in the backlog of a socket that somebody else has too is theirs.
-        while !shared.handed_over.load(Ordering::Acquire) {
+        let mut last_call: Option<Instant> = None;
+        loop {
+            // Who waits in the backlog of a socket that somebody else has too is theirs.
+            if *pause.borrow_and_update() || last_call.is_some_and(|end| Instant::now() > end) {
+                break;
+            }
+            if *shutdown.borrow() {
+                last_call.get_or_insert_with(|| Instant::now() + LAST_CALL);
+            }
             let accepted = tokio::select! {
                 biased;
                 accepted = listener.accept() => accepted,
                 // Only once nobody waits in the backlog: closing the socket would reset them.
-                _ = shutdown.wait_for(|down| *down) => return,
+                _ = shutdown.wait_for(|down| *down) => break,
+                _ = pause.changed() => continue,
             };
             let terms = Terms::new(&name, proxy_protocol, &shared.current.load());
             let most = terms.limits.connections.min(shared.most_connections);
@@ -98,6 +110,11 @@ pub fn edge(watched: Watched, workers: Workers, shared: Arc<Shared>) -> JoinHand
                 let _guard = guard;
                 connection::serve(accepted, terms, proxy, shutdown).await;
             });
+        }
+        Watched {
+            listener,
+            name,
+            proxy_protocol,
         }
     })
 }

@@ -22,7 +22,7 @@ pub async fn serve(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
         return;
     };
     let fd = socket.as_raw_fd();
-    let mut stream: Stream = Box::new(Downstream::new(socket, fd, Some(peer)));
+    let mut stream: Stream = Box::new(Downstream::new(socket, fd, Some(peer.into())));
     loop {
         let mut session = ServerSession::new_http1(stream);
         session.set_keepalive(Some(HEADER.as_secs()));

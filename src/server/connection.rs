@@ -1,6 +1,5 @@
 //! One client connection, request after request.
 
-use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,6 +7,7 @@ use std::time::{Duration, Instant};
 use pingora_core::apps::HttpServerApp as _;
 use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
+use pingora_core::protocols::l4::socket::SocketAddr;
 use pingora_core::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
 use tokio::net::{TcpStream, UnixStream};
@@ -15,15 +15,16 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 use super::downstream::{Downstream, Wire};
-use super::{http2, proxy_protocol};
+use super::http2;
+use super::proxy_protocol::{self, Source};
 use crate::config::{Limits, TrustedProxies};
-use crate::gateway::{Connection, Gateway};
+use crate::gateway::{self, Connection, Gateway};
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::METRICS;
 
 /// A connection that was accepted, registered with no runtime.
 pub enum Accepted {
-    Tcp(std::net::TcpStream, SocketAddr),
+    Tcp(std::net::TcpStream, std::net::SocketAddr),
     Unix(std::os::unix::net::UnixStream),
 }
 
@@ -57,12 +58,13 @@ pub async fn serve(
     match accepted {
         Accepted::Tcp(stream, peer) => {
             if let Ok(stream) = TcpStream::from_std(stream) {
-                greet(stream, Some(peer), terms, proxy, shutdown).await;
+                greet(stream, Some(peer.into()), terms, proxy, shutdown).await;
             }
         }
         Accepted::Unix(stream) => {
+            let Ok(peer) = stream.peer_addr() else { return };
             if let Ok(stream) = UnixStream::from_std(stream) {
-                greet(stream, None, terms, proxy, shutdown).await;
+                greet(stream, Some(SocketAddr::Unix(peer)), terms, proxy, shutdown).await;
             }
         }
     }
@@ -78,7 +80,7 @@ async fn greet<S: Wire + AsRawFd>(
 ) {
     let deadline = tokio::time::Instant::now() + terms.limits.header;
     if let Some(trusted) = &terms.proxy_protocol {
-        if !trusted.trusts(peer.map(|peer| peer.ip())) {
+        if !trusted.trusts(gateway::peer(peer.as_ref())) {
             return turn_down(
                 &terms.listener,
                 peer,
@@ -87,7 +89,9 @@ async fn greet<S: Wire + AsRawFd>(
             );
         }
         match tokio::time::timeout_at(deadline, proxy_protocol::read(&mut stream)).await {
-            Ok(Ok(claimed)) => peer = claimed.or(peer),
+            Ok(Ok(Source::Proxy)) => {}
+            Ok(Ok(Source::Caller(address))) => peer = Some(address.into()),
+            Ok(Ok(Source::Unknown)) => peer = None,
             Ok(Err(fault)) => {
                 return turn_down(&terms.listener, peer, "proxy_protocol", &fault.to_string());
             }

@@ -2,7 +2,6 @@
 //! first bytes leave together. (The buffer of Pingora's own stream can only be switched on by its own listeners.)
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use pingora_core::protocols::l4::socket::SocketAddr;
 use pingora_core::protocols::raw_connect::ProxyDigest;
 use pingora_core::protocols::{
     GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl,
@@ -36,10 +36,10 @@ pub struct Downstream<S> {
 }
 
 impl<S: Wire> Downstream<S> {
-    /// The peer is who the caller is taken to be: none for one on a Unix socket.
+    /// The peer is who the caller is taken to be.
     pub fn new(wire: S, socket: RawFd, peer: Option<SocketAddr>) -> Self {
         let digest = SocketDigest::from_raw_fd(socket);
-        let _ = digest.peer_addr.set(peer.map(Into::into));
+        let _ = digest.peer_addr.set(peer);
         Downstream {
             wire: BufWriter::with_capacity(BUFFER, wire),
             socket,

@@ -4,24 +4,28 @@
 //! new: connects to the upgrade socket
 //! old: its listeners, by name and address, with their descriptors
 //! new: loads everything, starts its workers, then "ready"
-//! old: stops accepting, writes down its counts, then "yours", and drains
+//! old: stops accepting, writes down its counts, then "yours"
+//! new: "mine", and accepts
+//! old: drains
 //! ```
 //!
-//! A new one that fails on the way closes the connection, and nothing has changed.
+//! A new one that fails on the way closes the connection, and the old one goes on, or begins again. An old one that won't, says so: a
+//! connection that ends without a word means that it died.
 
 use std::io::{BufRead, BufReader, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt::socket_peercred,
+    SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
 };
+use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::{info, warn};
@@ -36,16 +40,21 @@ const VERSION: u32 = 1;
 const MOST_SOCKETS: usize = MOST_LISTENERS + 4;
 const LONGEST_MESSAGE: usize = 64 << 10;
 /// A process that runs answers at once.
-const ANSWER: Duration = Duration::from_secs(15);
+const ANSWER: Duration = Duration::from_secs(10);
 /// A process that starts may have much to read.
 const START: Duration = Duration::from_secs(300);
 const READY: &str = "ready";
 const YOURS: &str = "yours";
+const MINE: &str = "mine";
+
+/// A listener with the name and the address that it is known by.
+pub type Share = (String, String, OwnedFd);
 
 /// What the old one says first.
 #[derive(Serialize, Deserialize)]
 struct Offer {
     version: u32,
+    pid: u32,
     /// Name and configured address, in the order of the descriptors.
     #[serde(default)]
     listeners: Vec<(String, String)>,
@@ -55,12 +64,12 @@ struct Offer {
 
 /// Listeners of a process that ran before this one.
 #[derive(Default)]
-pub struct Inherited(Vec<(String, String, OwnedFd)>);
+pub struct Inherited(Vec<Share>);
 
 impl Inherited {
     /// The listener of this name and address, or under another name at the same fixed address.
     pub fn take(&mut self, name: &str, address: &str) -> Option<OwnedFd> {
-        let same = |(_, other, _): &(String, String, OwnedFd)| other == address;
+        let same = |(_, other, _): &Share| other == address;
         let place = self
             .0
             .iter()
@@ -74,7 +83,10 @@ impl Inherited {
 }
 
 /// The running process, as the new one sees it.
-pub struct Predecessor(UnixStream);
+pub struct Predecessor {
+    stream: UnixStream,
+    pid: u32,
+}
 
 impl Predecessor {
     pub fn ask(socket: &Path) -> Result<(Self, Inherited), Failure> {
@@ -82,15 +94,16 @@ impl Predecessor {
             let message = format!("can't take over through {}: {what}", socket.display());
             Failure::new(Code::ExecutionFailed, message)
         };
-        let stream = UnixStream::connect(socket).map_err(|e| {
+        let nobody = |e: std::io::Error| {
             failed(e.to_string())
                 .hint("no proxy with this folder and conf runs; start without --upgrade")
-        })?;
-        let broken = |e: std::io::Error| failed(e.to_string());
-        let peer = socket_peercred(&stream).map_err(|e| failed(e.to_string()))?;
-        if !is_ours(peer.uid.as_raw()) {
+        };
+        let owner = std::fs::metadata(socket).map_err(nobody)?.uid();
+        if owner != rustix::process::geteuid().as_raw() && owner != 0 {
             return Err(failed("it belongs to another user".to_owned()));
         }
+        let stream = UnixStream::connect(socket).map_err(nobody)?;
+        let broken = |e: std::io::Error| failed(e.to_string());
         stream.set_read_timeout(Some(ANSWER)).map_err(broken)?;
         stream.set_write_timeout(Some(ANSWER)).map_err(broken)?;
         let (offer, sockets) = receive(&stream).map_err(broken)?;
@@ -102,50 +115,76 @@ impl Predecessor {
         }
         let shares = offer.listeners.into_iter().zip(sockets);
         let shares = shares.map(|((name, address), socket)| (name, address, socket));
-        Ok((Predecessor(stream), Inherited(shares.collect())))
+        let pid = offer.pid;
+        Ok((Predecessor { stream, pid }, Inherited(shares.collect())))
     }
 
-    /// Say that everything is ready, and wait until the old one has stopped accepting.
+    /// Say that everything is ready, and wait for as long as it takes the old one to stop accepting.
     pub fn take_over(mut self) -> Result<(), Failure> {
         let failed = |what: &str| {
             let message = format!("the running proxy did not hand over: {what}");
             Failure::new(Code::ExecutionFailed, message)
         };
-        // Where it died in the meantime, there is nobody left to wait for.
-        let _ = writeln!(self.0, "{READY}");
+        // Where this fails, what there is to read says why.
+        let _ = writeln!(self.stream, "{READY} {}", std::process::id());
+        let _ = self.stream.set_read_timeout(None);
         let mut answer = String::new();
-        match BufReader::new(&self.0).read_line(&mut answer) {
+        match BufReader::new(&self.stream).read_line(&mut answer) {
+            Ok(0) if lives(self.pid) => Err(failed("it closed the connection")),
             Ok(0) => {
-                warn!("the old process is gone");
+                warn!("the old process has died");
                 Ok(())
             }
-            Ok(_) if answer.trim_end() == YOURS => Ok(()),
+            Ok(_) if answer.trim_end() == YOURS => {
+                // Where it has died meanwhile, nobody needs to know.
+                let _ = writeln!(self.stream, "{MINE}");
+                Ok(())
+            }
             Ok(_) => Err(failed(&refusal(&answer))),
             Err(e) => Err(failed(&e.to_string())),
         }
     }
 }
 
+fn lives(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid).is_ok())
+}
+
 /// The listeners that a successor may have, until they are closed.
-pub struct Estate(Mutex<Option<Vec<(String, String, OwnedFd)>>>);
+pub struct Estate(Mutex<State>);
+
+struct State {
+    shares: Option<Vec<Share>>,
+    /// Who has them, and isn't ready yet.
+    pending: Option<UnixStream>,
+}
 
 impl Estate {
-    pub fn new(shares: Vec<(String, String, OwnedFd)>) -> Arc<Self> {
-        Arc::new(Estate(Mutex::new(Some(shares))))
+    pub fn new(shares: Vec<Share>) -> Arc<Self> {
+        Arc::new(Estate(Mutex::new(State {
+            shares: Some(shares),
+            pending: None,
+        })))
     }
 
-    /// Nothing is left to hand over, and nothing keeps the sockets open.
+    /// Nothing is left to hand over, and nothing keeps the sockets open. Who was about to take them is told.
     pub fn close(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut state = self.lock();
+        state.shares = None;
+        if let Some(pending) = state.pending.take() {
+            refuse(&pending, STOPPING);
+        }
     }
 
     fn send(&self, stream: &UnixStream) -> std::io::Result<()> {
-        let shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(shares) = shares.as_ref() else {
-            return refuse(stream, "it is stopping");
+        let mut state = self.lock();
+        let Some(shares) = state.shares.as_ref() else {
+            return Err(std::io::Error::other(STOPPING));
         };
         let offer = Offer {
             version: VERSION,
+            pid: std::process::id(),
             listeners: shares
                 .iter()
                 .map(|(name, address, _)| (name.clone(), address.clone()))
@@ -156,7 +195,7 @@ impl Estate {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SOCKETS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !control.push(SendAncillaryMessage::ScmRights(&sockets)) {
-            return refuse(stream, "it has too many listeners");
+            return Err(std::io::Error::other("it has too many listeners"));
         }
         let text = line(&offer)?;
         sendmsg(
@@ -165,26 +204,55 @@ impl Estate {
             &mut control,
             SendFlags::NOSIGNAL,
         )?;
+        state.pending = stream.try_clone().ok();
         Ok(())
     }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
+
+const STOPPING: &str = "it is stopping";
 
 /// A successor that is ready, and waits for our word.
 pub struct Successor {
     pub pid: u32,
     stream: UnixStream,
+    /// Tells whoever listens for successors whether there will be another.
+    taken: mpsc::Sender<bool>,
 }
 
 impl Successor {
-    /// From now on the listeners are its own.
-    pub fn yours(mut self) {
-        if let Err(e) = writeln!(self.stream, "{YOURS}") {
-            warn!("the new process can't be told: {e}");
-        }
+    /// Whether it still waits.
+    pub fn is_there(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let peeked = recv(&self.stream, &mut [0_u8; 1][..], flags);
+        matches!(peeked, Err(rustix::io::Errno::AGAIN))
+    }
+
+    /// Give it the listeners, and hear that it has them. False where it hasn't: they are still ours.
+    pub fn yours(&mut self) -> bool {
+        let tell = || -> std::io::Result<String> {
+            self.stream.set_read_timeout(Some(ANSWER))?;
+            writeln!(&self.stream, "{YOURS}")?;
+            let mut answer = String::new();
+            BufReader::new(&self.stream).read_line(&mut answer)?;
+            Ok(answer)
+        };
+        let mine = tell().is_ok_and(|answer| answer.trim_end() == MINE);
+        let _ = self.taken.send(mine);
+        mine
+    }
+
+    /// We go on.
+    pub fn refuse(self, why: &str) {
+        refuse(&self.stream, why);
+        let _ = self.taken.send(false);
     }
 }
 
-/// Wait for successors, on a thread of its own, until one is ready.
+/// Wait for successors, on a thread of its own, until one has taken over.
 pub fn offer(
     socket: UnixListener,
     estate: Arc<Estate>,
@@ -193,16 +261,24 @@ pub fn offer(
     socket.set_nonblocking(false)?;
     let wait = move || {
         for stream in socket.incoming() {
-            let asked = stream.and_then(|stream| {
-                let pid = negotiate(&stream, &estate)?;
-                Ok(Successor { pid, stream })
-            });
-            match asked {
-                Ok(successor) => {
-                    let _ = ready.send(successor);
-                    return;
+            let Ok(stream) = stream else { continue };
+            let asked = negotiate(&stream, &estate);
+            estate.lock().pending = None;
+            let pid = match asked {
+                Ok(pid) => pid,
+                Err(e) => {
+                    refuse(&stream, &e.to_string());
+                    warn!("nothing was handed over, and everything goes on: {e}");
+                    continue;
                 }
-                Err(e) => warn!("nothing was handed over, and everything goes on: {e}"),
+            };
+            let (taken, verdict) = mpsc::channel();
+            let successor = Successor { pid, stream, taken };
+            if let Err(unsent) = ready.send(successor) {
+                unsent.0.refuse(STOPPING);
+            }
+            if verdict.recv().unwrap_or(false) {
+                return;
             }
         }
     };
@@ -212,38 +288,34 @@ pub fn offer(
     Ok(())
 }
 
-/// Give the listeners to whoever asks, and wait until it is ready.
+/// Give the listeners to whoever asks, and wait until it is ready. Only our own user can have opened the socket.
 fn negotiate(stream: &UnixStream, estate: &Estate) -> std::io::Result<u32> {
     stream.set_read_timeout(Some(START))?;
     stream.set_write_timeout(Some(ANSWER))?;
-    let peer = socket_peercred(stream)?;
-    let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
-    if !is_ours(peer.uid.as_raw()) {
-        return refuse(stream, "another user may not have them").map(|()| 0);
-    }
-    if notify::is_supervised() && !in_our_cgroup(pid) {
-        let why = "systemd supervises it, and would not know the new process; use systemctl kill --kill-whom=main -s SIGUSR2 on its unit";
-        return refuse(stream, why).map(|()| 0);
-    }
-    info!(pid, "a new process asks for the listeners");
+    info!("a new process asks for the listeners");
     estate.send(stream)?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer)?;
-    if answer.trim_end() != READY {
-        return Err(std::io::Error::other("the new process did not get ready"));
+    let pid = answer.trim_end().strip_prefix(READY);
+    let pid = pid.and_then(|pid| pid.trim().parse().ok());
+    let pid = pid.ok_or_else(|| std::io::Error::other("the new process did not get ready"))?;
+    if notify::is_supervised() && !in_our_cgroup(pid) {
+        let why = "systemd supervises it, and would not know the new process; use systemctl kill --kill-whom=main -s SIGUSR2 on its unit";
+        return Err(std::io::Error::other(why));
     }
     Ok(pid)
 }
 
-fn refuse(stream: &UnixStream, why: &str) -> std::io::Result<()> {
+/// Say why not; whoever is gone needn't know.
+fn refuse(stream: &UnixStream, why: &str) {
     let offer = Offer {
         version: VERSION,
+        pid: std::process::id(),
         listeners: Vec::new(),
         refused: Some(why.to_owned()),
     };
     let mut stream = stream;
-    stream.write_all(&line(&offer)?)?;
-    Err(std::io::Error::other(why.to_owned()))
+    let _ = line(&offer).and_then(|text| stream.write_all(&text));
 }
 
 fn refusal(answer: &str) -> String {
@@ -285,10 +357,6 @@ fn receive(stream: &UnixStream) -> std::io::Result<(Offer, Vec<OwnedFd>)> {
     Ok((offer, sockets))
 }
 
-fn is_ours(uid: u32) -> bool {
-    uid == rustix::process::geteuid().as_raw() || uid == 0
-}
-
 /// systemd takes a new main process only from the unit's own group.
 fn in_our_cgroup(pid: u32) -> bool {
     let of = |process: &str| std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok();
@@ -315,7 +383,7 @@ pub fn listen(path: &Path) -> Result<UnixListener, Failure> {
 mod tests {
     use super::*;
 
-    fn shares(list: &[(&str, &str)]) -> Vec<(String, String, OwnedFd)> {
+    fn shares(list: &[(&str, &str)]) -> Vec<Share> {
         list.iter()
             .map(|(name, address)| {
                 let socket = UnixStream::pair().unwrap().0;
@@ -348,10 +416,60 @@ mod tests {
         let (old, new) = UnixStream::pair().unwrap();
         let estate = Estate::new(shares(&[("edge", "127.0.0.1:0")]));
         estate.close();
-        assert!(estate.send(&old).is_err());
+        assert_eq!(estate.send(&old).unwrap_err().to_string(), STOPPING);
+        // One that has them already, and isn't ready.
+        let estate = Estate::new(shares(&[("edge", "127.0.0.1:0")]));
+        estate.send(&old).unwrap();
+        assert_eq!(receive(&new).unwrap().1.len(), 1);
+        estate.close();
         let (offer, sockets) = receive(&new).unwrap();
-        assert_eq!(offer.refused.as_deref(), Some("it is stopping"));
+        assert_eq!(offer.refused.as_deref(), Some(STOPPING));
         assert!(sockets.is_empty());
+    }
+
+    fn waiting() -> (Successor, UnixStream, mpsc::Receiver<bool>) {
+        let (stream, other) = UnixStream::pair().unwrap();
+        let (taken, verdict) = mpsc::channel();
+        (
+            Successor {
+                pid: 1,
+                stream,
+                taken,
+            },
+            other,
+            verdict,
+        )
+    }
+
+    #[test]
+    fn a_successor_that_is_gone_gets_nothing() {
+        let (mut successor, other, verdict) = waiting();
+        assert!(successor.is_there());
+        drop(other);
+        assert!(!successor.is_there());
+        assert!(!successor.yours());
+        assert!(!verdict.recv().unwrap());
+        let (mut successor, mut other, verdict) = waiting();
+        other.write_all(b"mine\n").unwrap();
+        assert!(successor.yours());
+        assert!(verdict.recv().unwrap());
+    }
+
+    #[test]
+    fn only_a_death_without_a_word_is_a_death() {
+        let ask = |said: &[u8], pid: u32| {
+            let (stream, mut other) = UnixStream::pair().unwrap();
+            other.write_all(said).unwrap();
+            drop(other);
+            Predecessor { stream, pid }.take_over()
+        };
+        assert!(ask(b"yours\n", std::process::id()).is_ok());
+        // It lives, and closed the connection.
+        assert!(ask(b"", std::process::id()).is_err());
+        assert!(ask(b"", i32::MAX as u32).is_ok());
+        let refused = br#"{"version":1,"pid":1,"refused":"it is stopping"}"#;
+        let error = ask(&[refused, &b"\n"[..]].concat(), 1).unwrap_err();
+        assert!(error.to_string().contains("it is stopping"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One client connection on which requests come side by side.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use pingora_core::apps::HttpServerApp as _;
 use pingora_core::protocols::http::ServerSession;
@@ -11,36 +11,28 @@ use pingora_core::protocols::http::v2::server::{
 use pingora_core::protocols::{Digest, Stream};
 use pingora_core::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
-use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::config::Limits;
 use crate::gateway::Gateway;
 
+/// Requests side by side. A caller that gives them up and sends others makes no more room than that.
+const MOST_REQUESTS: usize = 100;
 /// What may be on its way to us before we have read it: for one request, and for all of a connection.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// Requests that are none. A caller has made more mistakes than that on purpose.
+/// Requests that are none, or one too many. A caller has made more mistakes than that on purpose.
 const MALFORMED: usize = 32;
-
-/// Requests under way on one connection.
-#[derive(Default)]
-struct Active {
-    count: AtomicUsize,
-    ended: Notify,
-}
-
-struct Request(Arc<Active>);
-
-impl Drop for Request {
-    fn drop(&mut self) {
-        self.0.count.fetch_sub(1, Ordering::Relaxed);
-        self.0.ended.notify_one();
-    }
-}
+/// Requests that were on their way when we began to leave are served; a caller that goes on asking isn't.
+const LAST_CALL: Duration = Duration::from_secs(1);
+/// How long requests may take to notice that their caller is gone.
+const CLEARING: Duration = Duration::from_secs(5);
 
 fn options() -> H2Options {
     let mut options = default_h2_options();
     options
+        .max_concurrent_streams(MOST_REQUESTS as u32)
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW);
     options
@@ -51,7 +43,21 @@ pub async fn serve(
     stream: Stream,
     limits: &Limits,
     proxy: Arc<HttpProxy<Gateway>>,
+    shutdown: ShutdownWatch,
+) {
+    // They belong to the connection: none of them outlives it.
+    let mut requests = JoinSet::new();
+    accept(stream, limits, &proxy, shutdown, &mut requests).await;
+    let rest = async { while requests.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(CLEARING, rest).await;
+}
+
+async fn accept(
+    stream: Stream,
+    limits: &Limits,
+    proxy: &Arc<HttpProxy<Gateway>>,
     mut shutdown: ShutdownWatch,
+    requests: &mut JoinSet<()>,
 ) {
     let digest = Arc::new(Digest {
         ssl_digest: stream.get_ssl_digest(),
@@ -63,56 +69,46 @@ pub async fn serve(
     let Ok(Ok(mut connection)) = begun else {
         return;
     };
-    let active = Arc::new(Active::default());
     let mut malformed = 0;
-    let mut leaving = false;
-    let mut pause = limits.header;
+    let mut last_call: Option<Instant> = None;
+    // Where nothing is under way, until when something has to be. Pings and the like don't count.
+    let mut silent_until = Instant::now() + limits.header;
     loop {
         let next = tokio::select! {
             biased;
-            _ = shutdown.wait_for(|down| *down), if !leaving => {
+            _ = shutdown.wait_for(|down| *down), if last_call.is_none() => {
                 connection.graceful_shutdown();
-                leaving = true;
+                let end = Instant::now() + LAST_CALL;
+                last_call = Some(end);
+                silent_until = silent_until.min(end);
+                continue;
+            }
+            _ = requests.join_next(), if !requests.is_empty() => {
+                let pause = if last_call.is_some() { LAST_CALL } else { limits.keepalive };
+                silent_until = Instant::now() + pause;
                 continue;
             }
             next = HttpSession::from_h2_conn(&mut connection, digest.clone()) => next,
-            // Pings and the like don't count: a connection that asks for nothing takes the room of one that does.
-            () = silence(&active, pause) => return,
+            () = tokio::time::sleep_until(silent_until), if requests.is_empty() => return,
         };
         match next {
             Ok(Some(H2Accept::Session(session))) => {
-                pause = limits.keepalive;
-                active.count.fetch_add(1, Ordering::Relaxed);
-                let request = Request(active.clone());
-                let (proxy, shutdown) = (proxy.clone(), shutdown.clone());
-                tokio::spawn(async move {
-                    let _request = request;
-                    let session = ServerSession::new_http2(session);
-                    proxy.process_new_http(session, &shutdown).await;
-                });
-            }
-            Ok(Some(H2Accept::Rejected)) => {
-                malformed += 1;
-                if malformed >= MALFORMED {
-                    return;
+                let too_late = last_call.is_some_and(|end| Instant::now() > end);
+                if too_late || requests.len() >= MOST_REQUESTS {
+                    // Dropped, it is reset.
+                    malformed += 1;
+                } else {
+                    let (proxy, shutdown) = (proxy.clone(), shutdown.clone());
+                    requests.spawn(async move {
+                        let session = ServerSession::new_http2(session);
+                        proxy.process_new_http(session, &shutdown).await;
+                    });
                 }
             }
+            Ok(Some(H2Accept::Rejected)) => malformed += 1,
             Ok(None) | Err(_) => return,
         }
-    }
-}
-
-/// Until no request has been under way for so long.
-async fn silence(active: &Active, pause: std::time::Duration) {
-    loop {
-        while active.count.load(Ordering::Relaxed) > 0 {
-            active.ended.notified().await;
-        }
-        if tokio::time::timeout(pause, active.ended.notified())
-            .await
-            .is_err()
-            && active.count.load(Ordering::Relaxed) == 0
-        {
+        if malformed >= MALFORMED {
             return;
         }
     }

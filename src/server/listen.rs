@@ -64,7 +64,14 @@ impl Listeners {
                 Address::Unix { path, mode } => {
                     let address = listener.address.to_string();
                     match inherited.take(&listener.name, &address) {
-                        Some(socket) => Acceptor::Unix(socket.into()),
+                        Some(socket) => {
+                            // The settings may have changed since it was made.
+                            let allowed = std::fs::Permissions::from_mode(*mode);
+                            if let Err(e) = std::fs::set_permissions(path, allowed) {
+                                tracing::warn!("the mode of {address} can't be set: {e}");
+                            }
+                            Acceptor::Unix(socket.into())
+                        }
                         None => Acceptor::Unix(bind_unix(path, *mode)?),
                     }
                 }

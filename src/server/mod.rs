@@ -44,7 +44,7 @@ use crate::telemetry;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::metrics::METRICS;
 use drain::Event;
-use handover::{Estate, Inherited, Predecessor, Successor};
+use handover::{Estate, Inherited, Predecessor};
 use listen::{Listeners, UPGRADE};
 use relaunch::Relaunch;
 use reload::Reloader;
@@ -80,8 +80,8 @@ struct Shared {
     open: AtomicUsize,
     /// False from the start of a drain.
     ready: AtomicBool,
-    /// The listeners are another process's now.
-    handed_over: AtomicBool,
+    /// Whether nobody is accepted: a successor may be about to.
+    pause: watch::Sender<bool>,
     shutdown: watch::Receiver<bool>,
 }
 
@@ -146,7 +146,7 @@ impl Server {
             most_connections: self.most_connections,
             open: AtomicUsize::new(0),
             ready: AtomicBool::new(true),
-            handed_over: AtomicBool::new(false),
+            pause: watch::Sender::new(false),
             shutdown,
         });
         let control = tokio::runtime::Builder::new_current_thread()
@@ -154,24 +154,31 @@ impl Server {
             .build()
             .map_err(|e| Failure::new(Code::ExecutionFailed, format!("no runtime: {e}")))?;
         let workers = workers::start(&shared)?;
-        let (estate, mut successors) = self.bequeath(&settings)?;
+        let estate = Estate::new(self.shares(&settings)?);
 
         control.block_on(async {
-            let mut signals = drain::Signals::install()?;
             let edges = self.listeners.edges.into_iter();
             let edges: Vec<_> = edges.map(accept::watch).collect::<Result<_, _>>()?;
             let admin = self.listeners.admin;
             let admin = admin.map(accept::watch_admin).transpose()?;
             let is_upgrade = self.predecessor.is_some();
-            // From here on nothing can fail, so the old process may let go.
+            // From here on nothing can fail, so the old process may let go. Signals still end us at once.
             if let Some(predecessor) = self.predecessor {
                 predecessor.take_over()?;
+            }
+            let mut signals = drain::Signals::install()?;
+            // Not before: what isn't ours can't be given away.
+            let (sender, mut successors) = mpsc::unbounded_channel();
+            if let Some(socket) = self.upgrade
+                && let Err(e) = handover::offer(socket, estate.clone(), sender)
+            {
+                warn!("this process can't be upgraded while it runs: {e}");
             }
             // What the old one counted, it has written by now.
             services.runtime.rates.load();
             let mut keeper = Some(rates::Keeper::start(services.clone()));
             let begin = |edge| accept::edge(edge, workers.clone(), shared.clone());
-            let edges: Vec<_> = edges.into_iter().map(begin).collect();
+            let mut edges: Vec<_> = edges.into_iter().map(begin).collect();
             let admin = admin.map(|admin| accept::admin(admin, shared.clone()));
             announce(&shared.current.load(), &self.addresses);
             if let Some(path) = &settings.ready_file {
@@ -183,7 +190,7 @@ impl Server {
             notify::ready("serving");
             let watchdog = tokio::spawn(notify::watchdog(workers.clone()));
 
-            let mut successor: Option<Successor> = None;
+            let mut handed_over = false;
             tokio::pin!(stop);
             loop {
                 tokio::select! {
@@ -195,38 +202,54 @@ impl Server {
                             break;
                         }
                     },
-                    Some(ready) = successors.recv() => {
-                        info!(pid = ready.pid, "a new process takes over, draining");
-                        successor = Some(ready);
-                        break;
+                    Some(mut successor) = successors.recv() => {
+                        if !successor.is_there() {
+                            successor.refuse("it left");
+                            warn!("the new process is gone, and everything goes on");
+                            continue;
+                        }
+                        // What was counted; the successor reads it, and from then on it is the one who writes.
+                        shared.pause.send_replace(true);
+                        let mut paused = Vec::new();
+                        for edge in edges.drain(..) {
+                            paused.extend(edge.await);
+                        }
+                        keeper.take().map(rates::Keeper::stop);
+                        notify::main_pid(successor.pid);
+                        if successor.yours() {
+                            info!(pid = successor.pid, "a new process has taken over, draining");
+                            handed_over = true;
+                            break;
+                        }
+                        error!(pid = successor.pid, "the new process did not take over, and everything goes on");
+                        notify::main_pid(std::process::id());
+                        shared.pause.send_replace(false);
+                        keeper = Some(rates::Keeper::start(services.clone()));
+                        edges = paused.into_iter().map(begin).collect();
                     }
                     () = &mut stop => break,
                 }
             }
 
             watchdog.abort();
-            if successor.is_none() {
-                notify::stopping();
+            successors.close();
+            while let Ok(late) = successors.try_recv() {
+                late.refuse("it is stopping");
             }
-            shared.ready.store(false, Ordering::Release);
-            shared
-                .handed_over
-                .store(successor.is_some(), Ordering::Release);
             estate.close();
+            shared.ready.store(false, Ordering::Release);
             // First, so that answers from now on say that they are the last on their connection.
             let _ = shutdown_sender.send(true);
-            for edge in edges {
-                let _ = edge.await;
-            }
-            if let Some(successor) = successor {
-                // What was counted; the successor reads it, and from then on it is the one who writes.
-                keeper.take().map(rates::Keeper::stop);
+            if handed_over {
                 if let Some(admin) = admin {
                     admin.abort();
                     let _ = admin.await;
                 }
-                notify::main_pid(successor.pid);
-                successor.yours();
+            } else {
+                notify::stopping();
+            }
+            for edge in edges {
+                let _ = edge.await;
             }
             drain::settle(&shared.open).await;
             workers.close_idle().await;
@@ -239,24 +262,16 @@ impl Server {
         })
     }
 
-    /// Offer the listeners to a successor, for as long as they are ours.
-    fn bequeath(
-        &self,
-        settings: &Settings,
-    ) -> Result<(Arc<Estate>, mpsc::UnboundedReceiver<Successor>), Failure> {
+    /// The listeners as a successor knows them.
+    fn shares(&self, settings: &Settings) -> Result<Vec<handover::Share>, Failure> {
         let failed = |e: std::io::Error| Failure::new(Code::ExecutionFailed, e.to_string());
-        let (sender, successors) = mpsc::unbounded_channel();
         let mut shares = self.listeners.shares(settings).map_err(failed)?;
-        let Some(upgrade) = &self.upgrade else {
-            return Ok((Estate::new(shares), successors));
-        };
-        let socket = upgrade.as_fd().try_clone_to_owned().map_err(failed)?;
-        let address = format!("unix:{}", settings.upgrade_socket.display());
-        shares.push((UPGRADE.to_owned(), address, socket));
-        let estate = Estate::new(shares);
-        let socket = upgrade.try_clone().map_err(failed)?;
-        handover::offer(socket, estate.clone(), sender).map_err(failed)?;
-        Ok((estate, successors))
+        if let Some(upgrade) = &self.upgrade {
+            let socket = upgrade.as_fd().try_clone_to_owned().map_err(failed)?;
+            let address = format!("unix:{}", settings.upgrade_socket.display());
+            shares.push((UPGRADE.to_owned(), address, socket));
+        }
+        Ok(shares)
     }
 }
 

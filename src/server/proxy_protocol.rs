@@ -25,8 +25,18 @@ pub enum Fault {
     Malformed,
 }
 
-/// The caller's address, where the proxy tells one: it doesn't for its own health checks. Reads not a byte too many.
-pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option<SocketAddr>, Fault> {
+/// What a proxy says of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// It is the proxy's own: a health check.
+    Proxy,
+    Caller(SocketAddr),
+    /// It is a caller's, whose address isn't told or isn't an IP address.
+    Unknown,
+}
+
+/// Reads not a byte too many.
+pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Source, Fault> {
     let mut bytes = vec![0; MINIMUM_LENGTH];
     fill(stream, &mut bytes[..PROTOCOL_PREFIX.len()]).await?;
     if !bytes.starts_with(PROTOCOL_PREFIX) {
@@ -51,16 +61,17 @@ async fn fill(stream: &mut (impl AsyncRead + Unpin), bytes: &mut [u8]) -> Result
     read.map(drop).map_err(|_| Fault::Truncated)
 }
 
-fn parse(bytes: &[u8]) -> Result<Option<SocketAddr>, Fault> {
+fn parse(bytes: &[u8]) -> Result<Source, Fault> {
     let header = Header::try_from(bytes).map_err(|_| Fault::Malformed)?;
     if header.command == Command::Local {
-        return Ok(None);
+        return Ok(Source::Proxy);
     }
+    let caller = |address| Ok(Source::Caller(address));
     match (header.protocol, header.addresses) {
         (Protocol::Datagram, _) => Err(Fault::Malformed),
-        (_, Addresses::IPv4(v4)) => Ok(Some((v4.source_address, v4.source_port).into())),
-        (_, Addresses::IPv6(v6)) => Ok(Some((v6.source_address, v6.source_port).into())),
-        (_, Addresses::Unspecified | Addresses::Unix(_)) => Ok(None),
+        (_, Addresses::IPv4(v4)) => caller((v4.source_address, v4.source_port).into()),
+        (_, Addresses::IPv6(v6)) => caller((v6.source_address, v6.source_port).into()),
+        (_, Addresses::Unspecified | Addresses::Unix(_)) => Ok(Source::Unknown),
     }
 }
 
@@ -76,7 +87,7 @@ mod tests {
         bytes
     }
 
-    async fn read_all(mut bytes: &[u8]) -> (Result<Option<SocketAddr>, Fault>, usize) {
+    async fn read_all(mut bytes: &[u8]) -> (Result<Source, Fault>, usize) {
         let result = read(&mut bytes).await;
         (result, bytes.len())
     }
@@ -89,19 +100,23 @@ mod tests {
         v6[32..34].copy_from_slice(&[0, 80]);
         let with_tlv = [&v4[..], &[0x04, 0, 2, 0, 0]].concat();
         for (command, family, rest, expected) in [
-            (1, 0x11, &v4[..], Some("192.0.2.7:12345")),
-            (1, 0x11, &with_tlv, Some("192.0.2.7:12345")),
-            (1, 0x21, &v6, Some("[2001::]:80")),
-            (1, 0x31, &[7; 216], None),
-            (1, 0x00, &[], None),
-            (0, 0x00, &[], None),
-            (0, 0x11, &v4, None),
+            (1, 0x11, &v4[..], "192.0.2.7:12345"),
+            (1, 0x11, &with_tlv, "192.0.2.7:12345"),
+            (1, 0x21, &v6, "[2001::]:80"),
+            (1, 0x31, &[7; 216], "unknown"),
+            (1, 0x00, &[], "unknown"),
+            (0, 0x00, &[], "proxy"),
+            (0, 0x11, &v4, "proxy"),
         ] {
             let mut bytes = header(command, family, rest);
             bytes.extend(b"GET /");
             let (result, left) = read_all(&bytes).await;
-            let text = result.unwrap().map(|address| address.to_string());
-            assert_eq!(text.as_deref(), expected, "{command} {family:x}");
+            let text = match result.unwrap() {
+                Source::Proxy => "proxy".to_owned(),
+                Source::Unknown => "unknown".to_owned(),
+                Source::Caller(address) => address.to_string(),
+            };
+            assert_eq!(text, expected, "{command} {family:x}");
             assert_eq!(left, 5, "{command} {family:x}");
         }
     }

@@ -70,7 +70,6 @@ impl Reloader {
                 for warning in &built.warnings {
                     warn!("{warning}");
                 }
-                warn_about_restart(&self.current.load().settings, &built.snapshot.settings);
                 observe(&built.snapshot, &built.warnings);
                 METRICS.reloaded(true);
                 let keyring = built.snapshot.keyring.source().as_str();
@@ -111,7 +110,10 @@ impl Reloader {
     }
 
     fn build(&self, held: Option<&SessionKey>) -> Result<Built, Unbuilt> {
-        let settings = config::resolve(&self.flags, &self.env).map_err(Unbuilt::from)?;
+        let mut settings = config::resolve(&self.flags, &self.env).map_err(Unbuilt::from)?;
+        let running = &self.current.load().settings;
+        warn_about_restart(running, &settings);
+        settings.listeners = reconcile(&running.listeners, settings.listeners);
         let built = Snapshot::build(settings, held)?;
         let problems = lost(&self.current.load(), &built.snapshot);
         if problems.is_empty() {
@@ -126,6 +128,22 @@ impl Reloader {
     }
 }
 
+/// What listens is what was opened at the start. A listener takes new certificates from the settings where they still mean the same one.
+fn reconcile(running: &[Listener], wanted: Vec<Listener>) -> Vec<Listener> {
+    let same = |one: &Listener, other: &Listener| {
+        one.name == other.name
+            && one.address == other.address
+            && one.tls.is_some() == other.tls.is_some()
+    };
+    let of = |at: &Listener| wanted.iter().find(|other| same(at, other));
+    let tls = |at: &Listener| of(at).map_or_else(|| at.tls.clone(), |new| new.tls.clone());
+    let kept = running.iter().map(|at| Listener {
+        tls: tls(at),
+        ..at.clone()
+    });
+    kept.collect()
+}
+
 /// A file that is missing for a moment must not open a door: what guards it goes only with a restart.
 fn lost(old: &Snapshot, new: &Snapshot) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -133,15 +151,6 @@ fn lost(old: &Snapshot, new: &Snapshot) -> Vec<Problem> {
         problems.push(Problem::new(
             "the JWT keys are gone, and every caller would be let in; a restart is needed for that",
         ));
-    }
-    for name in old
-        .certificates
-        .keys()
-        .filter(|name| !new.certificates.contains_key(*name))
-    {
-        problems.push(Problem::new(format!(
-            "listener '{name}' would have no TLS any more; a restart is needed for that"
-        )));
     }
     let guarded = |settings: &Settings, name: &str| {
         let of = settings.listeners.iter().find(|at| at.name == name);
@@ -190,15 +199,11 @@ pub fn observe(snapshot: &Snapshot, warnings: &[Problem]) {
 }
 
 fn warn_about_restart(old: &Settings, new: &Settings) {
-    let where_and_how = |settings: &Settings| -> Vec<(String, String, bool, bool)> {
-        let of = |at: &Listener| {
-            let address = at.address.to_string();
-            (
-                at.name.clone(),
-                address,
-                at.proxy_protocol,
-                at.tls.is_some(),
-            )
+    let where_and_how = |settings: &Settings| -> Vec<Listener> {
+        // Which certificates these are is no matter.
+        let of = |at: &Listener| Listener {
+            tls: at.tls.as_ref().map(|_| Tls::default()),
+            ..at.clone()
         };
         settings.listeners.iter().map(of).collect()
     };

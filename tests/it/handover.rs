@@ -1,5 +1,6 @@
 //! One process after another on the same sockets: upgrades, and what systemd hears of them.
 
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
@@ -44,6 +45,11 @@ fn the_next_one_takes_the_sockets_and_the_old_one_ends() {
         assert_eq!(local.get("/health").status, 200);
     }
     assert!(kept.is_closed());
+    // What may be done with a socket is what the settings say now.
+    write(&proxy.path("ati.toml"), format!("{conf}mode = \"0600\"\n"));
+    proxy.upgrade().wait();
+    let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
     // A reload and the end work as ever.
     assert_eq!(proxy.reload()["message"], "reload done");
     proxy.signal("TERM");
@@ -101,6 +107,78 @@ fn one_that_can_not_start_changes_nothing() {
             .starts_with("more=")
     );
     assert_eq!(proxy.client().get("/health").status, 200);
+}
+
+#[test]
+fn a_successor_that_is_gone_when_it_is_its_turn_changes_nothing() {
+    let mut proxy = Setup::new().start();
+    let offered = |stream: &mut UnixStream| {
+        // The listeners, and the descriptors with them, which are dropped.
+        let mut byte = [0; 1];
+        while byte != *b"\n" {
+            stream.read_exact(&mut byte).unwrap();
+        }
+    };
+    // Ready, and gone.
+    let mut stream = UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
+    offered(&mut stream);
+    stream.write_all(b"ready 1\n").unwrap();
+    drop(stream);
+    // Ready, and gone once it is its turn.
+    let mut stream = UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
+    offered(&mut stream);
+    stream.write_all(b"ready 1\n").unwrap();
+    let mut answer = [0; 6];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"yours\n");
+    drop(stream);
+    proxy.log.wait_for("the new process did not take over");
+    assert_eq!(proxy.client().get("/health").status, 200);
+    assert!(proxy.is_running());
+    // And the next one does.
+    let mut former = proxy.upgrade();
+    assert_eq!(former.wait().code(), Some(0));
+    assert_eq!(proxy.client().get("/health").status, 200);
+}
+
+#[test]
+fn a_proxy_that_is_stopped_is_not_succeeded() {
+    let mut proxy = Setup::new().start();
+    let mut stream = UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
+    proxy.log.wait_for("a new process asks for the listeners");
+    proxy.signal("TERM");
+    assert_eq!(proxy.wait().code(), Some(0));
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    assert!(said.contains("it is stopping"), "{said}");
+}
+
+#[test]
+fn a_flood_does_not_keep_it_from_ending() {
+    let mut proxy = Setup::new().conf("[server]\ndrain_seconds = 1\n").start();
+    let over = Arc::new(AtomicBool::new(false));
+    let flood: Vec<_> = (0..4)
+        .map(|_| {
+            let (over, edge) = (over.clone(), proxy.edge);
+            std::thread::spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    let _ = std::net::TcpStream::connect(edge);
+                }
+            })
+        })
+        .collect();
+    let started = Instant::now();
+    proxy.signal("TERM");
+    proxy.wait();
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        started.elapsed()
+    );
+    over.store(true, Ordering::Relaxed);
+    for thread in flood {
+        thread.join().unwrap();
+    }
 }
 
 #[test]

@@ -111,6 +111,8 @@ fn tls_speaks_http1_and_http2_to_routes_and_to_itself() {
     let request = http::Request::post("https://edge.test/api/b?q=1")
         .header("x-b", "2")
         .header("x-sandbox-job-id", "7")
+        .header("cookie", "a=1")
+        .header("cookie", "b=2")
         .body(large.clone())
         .unwrap();
     let (status, _) = http2(proxy.edge, &new, request);
@@ -120,6 +122,7 @@ fn tls_speaks_http1_and_http2_to_routes_and_to_itself() {
     assert_eq!(seen.body, large);
     assert_eq!(seen.header("x-b"), Some("2"));
     assert_eq!(seen.header("x-sandbox-job-id"), None);
+    assert_eq!(seen.header("cookie"), Some("a=1; b=2"));
     assert_eq!(
         seen.header("authorization"),
         Some("Bearer planted-key-of-the-api")
@@ -217,16 +220,14 @@ fn a_new_certificate_is_shown_from_the_reload_on_and_a_bad_one_never() {
     for thread in load {
         assert_eq!(thread.join().unwrap(), 0);
     }
-    // And without TLS altogether, which would be worse than any certificate.
+    // Without TLS altogether, which would be worse than any certificate: what listens stays what it is.
+    let (certificate, key) = authority.issue("edge.test");
+    write(&proxy.path("cert.pem"), &certificate);
+    write(&proxy.path("key.pem"), &key);
     write(&proxy.path("ati.toml"), "");
-    let said = proxy.reload();
-    assert!(
-        said["problems"]
-            .as_str()
-            .unwrap()
-            .contains("no TLS any more"),
-        "{said}"
-    );
+    assert_eq!(proxy.reload()["message"], "reload done");
+    proxy.log.wait_for("server.bind, server.port or a listener has changed");
+    assert_ne!(shown(), last);
 }
 
 #[test]
@@ -249,6 +250,41 @@ fn who_has_no_certificate_of_the_right_authority_stays_outside() {
         let said = proxy.reload()["message"].as_str().unwrap().to_owned();
         assert_eq!(said == "reload done", without, "{said}");
     }
+}
+
+#[test]
+fn a_reload_never_lends_a_listener_the_settings_of_another() {
+    let ours = Authority::new();
+    let listener = |name: &str, port: u16, more: &str| {
+        format!(
+            "[[listener]]\nname = \"{name}\"\nlisten = \"127.0.0.1:{port}\"\n[listener.tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n{more}"
+        )
+    };
+    let free = || {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        socket.local_addr().unwrap()
+    };
+    let (open, guarded) = (free(), free());
+    let both = |one: &str, two: &str| {
+        listener(one, open.port(), "") + &listener(two, guarded.port(), "client_ca = \"ca.pem\"\n")
+    };
+    let proxy = encrypted(&ours, &both("a", "b"))
+        .file("ca.pem", ours.pem())
+        .start();
+    let config = ours.caller(None, &["http/1.1"]);
+    let asks = |address| {
+        let answer = tls::connect(address, &config).try_get("/health");
+        answer.is_some_and(|answer| answer.status == 200)
+    };
+    assert_eq!((asks(open), asks(guarded)), (true, false));
+    write(&proxy.path("ati.toml"), both("b", "a"));
+    proxy.reload();
+    assert_eq!((asks(open), asks(guarded)), (true, false));
+    // Plain stays plain until the restart.
+    assert_eq!(proxy.client().get("/health").status, 200);
+    write(&proxy.path("ati.toml"), both("a", "b") + TLS);
+    assert_eq!(proxy.reload()["message"], "reload done");
+    assert_eq!(proxy.client().get("/health").status, 200);
 }
 
 #[test]
@@ -390,6 +426,26 @@ fn a_listener_that_expects_proxy_headers_takes_nothing_else() {
         "{text}"
     );
     assert!(!text.contains("/forged"), "{text}");
+}
+
+#[test]
+fn a_caller_whom_the_proxy_does_not_name_is_trusted_in_nothing() {
+    let proxy = Setup::new()
+        .conf("[server]\nproxy_protocol = true\ntrusted_proxies = [\"127.0.0.1\"]\n")
+        .start();
+    for (command, path) in [(0x21, "/relayed"), (0x20, "/own")] {
+        let mut bytes = b"\r\n\r\n\0\r\nQUIT\n".to_vec();
+        bytes.extend([command, 0, 0, 0]);
+        bytes.extend(format!("GET {path} HTTP/1.1\r\nhost: x\r\nx-forwarded-for: 6.6.6.6\r\nconnection: close\r\n\r\n").bytes());
+        exchange(proxy.edge, &bytes);
+        let line = eventually("the access line", || {
+            let lines = proxy.log.find_all("request");
+            lines.into_iter().find(|line| line["path"] == path)
+        });
+        // A proxy that asks for itself is a trusted one.
+        let believed = line["client"] == "6.6.6.6";
+        assert_eq!(believed, path == "/own", "{line}");
+    }
 }
 
 #[test]
@@ -574,6 +630,62 @@ fn a_drain_lets_requests_over_http2_end() {
     go.store(true, Ordering::Release);
     assert_eq!(asking.join().unwrap(), (200, b"late".to_vec()));
     assert_eq!(proxy.wait().code(), Some(0));
+}
+
+#[test]
+fn requests_given_up_over_http2_take_no_room_and_leave_nothing() {
+    let authority = Authority::new();
+    // Takes a request, and never answers.
+    let upstream = Upstream::raw(|mut stream| {
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let tool =
+        "[[tools]]\nname = \"hang\"\ndescription = \"d\"\nendpoint = \"/\"\nmethod = \"GET\"\n";
+    let proxy = encrypted(&authority, TLS)
+        .tools("t", &upstream.url(), "", tool)
+        .start();
+    let config = authority.caller(None, &["h2"]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(proxy.edge).await.unwrap();
+        let connector = tokio_rustls::TlsConnector::from(config.clone());
+        let name = rustls::pki_types::ServerName::try_from("edge.test").unwrap();
+        let stream = connector.connect(name, stream).await.unwrap();
+        let (client, connection) = h2::client::handshake(stream).await.unwrap();
+        tokio::spawn(async move {
+            let _ = connection.await;
+        });
+        for _ in 0..300 {
+            let Ok(mut ready) = client.clone().ready().await else {
+                break;
+            };
+            let request = http::Request::post("https://edge.test/call")
+                .body(())
+                .unwrap();
+            let Ok((response, mut body)) = ready.send_request(request, false) else {
+                break;
+            };
+            let _ = body.send_data(r#"{"tool_name":"hang","args":{}}"#.into(), true);
+            tokio::task::yield_now().await;
+            body.send_reset(h2::Reason::CANCEL);
+            drop(response);
+        }
+    });
+    proxy.settles(r#"ati_in_flight{route="/call"}"#, 0.0);
+    runtime.shutdown_background();
+    proxy.settles(r#"ati_connections{listener="edge"}"#, 0.0);
+    assert_eq!(
+        Client::over(
+            tls::over(
+                TcpStream::connect(proxy.edge).unwrap(),
+                &authority.caller(None, &["http/1.1"])
+            ),
+            "edge.test"
+        )
+        .get("/health")
+        .status,
+        200
+    );
 }
 
 #[test]
