@@ -8,6 +8,7 @@ mod conformance;
 mod docs;
 mod doctor;
 mod edge;
+mod front;
 mod heavy;
 mod hostile;
 mod lifecycle;
