@@ -5,6 +5,7 @@ mod arch;
 mod audit;
 mod cli;
 mod conformance;
+mod deploy;
 mod docs;
 mod doctor;
 mod edge;
