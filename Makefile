@@ -19,6 +19,9 @@ endif
 test-full: deps
 	$(CARGO) build --quiet
 	tests/wild/run "$$(realpath "$${CARGO_TARGET_DIR:-target}")/debug/ati"
+	tests/deploy/run "$$(realpath "$${CARGO_TARGET_DIR:-target}")/debug/ati"
+	tests/deploy/vm "$$(realpath "$${CARGO_TARGET_DIR:-target}")/debug/ati"
+	tests/deploy/image --binary "$$(realpath "$${CARGO_TARGET_DIR:-target}")/debug/ati"
 ifdef NEXTEST
 	$(CARGO) nextest run --no-fail-fast --run-ignored all
 else
