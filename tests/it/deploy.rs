@@ -46,6 +46,7 @@ fn known_metrics() -> BTreeSet<String> {
     proxy.client().get("/svc/x");
     proxy.client().get("/nothing");
     proxy.settles(r#"ati_refusals_total{reason="not_found"}"#, 1.0);
+    proxy.settles(r#"ati_request_duration_seconds_count{route="svc"}"#, 1.0);
     let reported = Client::connect(proxy.admin).get("/metrics").text();
     let mut known: BTreeSet<String> = reported
         .lines()
