@@ -2,6 +2,7 @@
 
 CARGO ?= cargo
 NEXTEST := $(shell command -v cargo-nextest 2>/dev/null)
+DEBUG_ATI = $$(realpath "$${CARGO_TARGET_DIR:-target}")/debug/ati
 
 .PHONY: demo test test-full lint bench docs dist deps
 
@@ -18,7 +19,12 @@ endif
 # With what `test` leaves out because it is heavy, or comes from elsewhere.
 test-full: deps
 	$(CARGO) build --quiet
-	tests/wild/run "$$(realpath "$${CARGO_TARGET_DIR:-target}")/debug/ati"
+	tests/wild/run "$(DEBUG_ATI)"
+	tests/deploy/run "$(DEBUG_ATI)"
+	deploy/dist
+	tests/deploy/static.py "$$(ls dist/ati-*-gnu)"
+	tests/deploy/vm "$$(realpath dist/ati-*-gnu)"
+	tests/deploy/image --binary "$$(realpath dist/ati-*-gnu)"
 ifdef NEXTEST
 	$(CARGO) nextest run --no-fail-fast --run-ignored all
 else

@@ -55,6 +55,13 @@ impl<S: Wire> AsyncRead for Downstream<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // Whoever looks for the caller has nothing to write at the moment: what was written needn't wait for more. Pingora itself
+        // flushes an answer of a known length only at its end.
+        if !self.wire.buffer().is_empty()
+            && let Poll::Ready(Err(e)) = Pin::new(&mut self.wire).poll_flush(cx)
+        {
+            return Poll::Ready(Err(e));
+        }
         Pin::new(&mut self.wire).poll_read(cx, buf)
     }
 }

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The shipped binary, alone in an empty folder: linked statically, and serving from a chroot in which there is nothing else.
 
 Usage: static.py BINARY

@@ -226,7 +226,9 @@ fn a_new_certificate_is_shown_from_the_reload_on_and_a_bad_one_never() {
     write(&proxy.path("key.pem"), &key);
     write(&proxy.path("ati.toml"), "");
     assert_eq!(proxy.reload()["message"], "reload done");
-    proxy.log.wait_for("server.bind, server.port or a listener has changed");
+    proxy
+        .log
+        .wait_for("server.bind, server.port or a listener has changed");
     assert_ne!(shown(), last);
 }
 

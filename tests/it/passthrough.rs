@@ -590,6 +590,33 @@ fn trailers_do_not_confuse_what_follows() {
 }
 
 #[test]
+fn an_answer_that_trickles_arrives_as_it_comes() {
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let gone = std::sync::Mutex::new(gone);
+    let upstream = Upstream::answering(move |_, stream| {
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nabc")
+            .unwrap();
+        // The rest waits until the first half has arrived.
+        gone.lock().unwrap().recv().unwrap();
+        stream.write_all(b"def").is_ok()
+    });
+    let proxy = Setup::new()
+        .route("api", &upstream.url(), "path_prefix = \"/api\"")
+        .start();
+    let mut client = proxy.client();
+    client.write(b"GET /api/x HTTP/1.1\r\nhost: x\r\n\r\n");
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"abc") {
+        seen.extend(client.read_some());
+    }
+    go.send(()).unwrap();
+    while !seen.ends_with(b"def") {
+        seen.extend(client.read_some());
+    }
+}
+
+#[test]
 fn ten_thousand_routes_are_found_as_quickly_as_one() {
     let upstream = Upstream::echo();
     let mut setup = Setup::new();

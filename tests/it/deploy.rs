@@ -1,0 +1,265 @@
+//! What lies in deploy/ agrees with the binary. `tests/deploy/run` asks the programs that it is for.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::ati::{Setup, ati, stderr, stdout, write};
+use crate::support::http::Client;
+use crate::support::upstream::Upstream;
+
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = deploy().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(deploy().join(folder)).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let found: Vec<PathBuf> = paths
+        .filter(|path| path.to_str().unwrap().ends_with(ending))
+        .collect();
+    assert!(!found.is_empty(), "nothing in {folder}");
+    found
+}
+
+/// Words of a text that look like metrics of ours.
+fn metrics_in(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words
+        .filter(|word| word.starts_with("ati_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What a proxy reports, and what it says that it would report once something happens.
+fn known_metrics() -> BTreeSet<String> {
+    let upstream = Upstream::echo();
+    let proxy = Setup::new()
+        .route("svc", &upstream.url(), "path_prefix = '/svc'")
+        .start();
+    proxy.client().get("/svc/x");
+    proxy.client().get("/nothing");
+    proxy.settles(r#"ati_refusals_total{reason="not_found"}"#, 1.0);
+    proxy.settles(r#"ati_request_duration_seconds_count{route="svc"}"#, 1.0);
+    let reported = Client::connect(proxy.admin).get("/metrics").text();
+    let mut known: BTreeSet<String> = reported
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split(['{', ' ']).next().map(str::to_owned))
+        .collect();
+    assert!(known.contains("ati_request_duration_seconds_bucket"));
+    for line in read("../docs/reference/metrics.md").lines() {
+        let mut cells = line.split('|').map(str::trim).skip(1);
+        let Some(name) = cells.next().and_then(|cell| cell.strip_prefix("`ati_")) else {
+            continue;
+        };
+        let name = format!("ati_{}", name.trim_end_matches('`'));
+        if cells.next() == Some("histogram") {
+            known.extend(["_bucket", "_sum", "_count"].map(|end| format!("{name}{end}")));
+        } else {
+            known.insert(name);
+        }
+    }
+    known
+}
+
+#[test]
+fn alerts_and_dashboard_ask_for_metrics_that_exist() {
+    let known = known_metrics();
+    let dashboard: Value = serde_json::from_str(&read("grafana/dashboard.json")).unwrap();
+    let mut expressions = String::new();
+    collect(&dashboard, &mut expressions);
+    let shown = metrics_in(&expressions);
+    for (place, text) in [
+        ("dashboard.json", expressions.as_str()),
+        ("rules.yml", &read("prometheus/rules.yml")),
+        ("rules_test.yml", &read("prometheus/rules_test.yml")),
+    ] {
+        let used = metrics_in(text);
+        assert!(used.len() > 5, "{place} uses {used:?}");
+        let unknown: Vec<_> = used.difference(&known).collect();
+        assert!(unknown.is_empty(), "{place}: {unknown:?}");
+    }
+    // The other way round: nothing that is counted goes unseen.
+    for name in &known {
+        let base = ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|end| name.strip_suffix(end))
+            .unwrap_or(name);
+        let seen = shown.iter().any(|shown| shown.starts_with(base));
+        assert!(seen, "the dashboard doesn't show {name}");
+    }
+}
+
+/// The texts under `expr` and `query`.
+fn collect(value: &Value, into: &mut String) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                match value {
+                    Value::String(text) if key == "expr" || key == "query" => {
+                        into.push_str(text);
+                        into.push('\n');
+                    }
+                    other => collect(other, into),
+                }
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| collect(value, into)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_alert_has_a_test() {
+    let tests = read("prometheus/rules_test.yml");
+    for line in read("prometheus/rules.yml").lines() {
+        if let Some(name) = line.trim().strip_prefix("- alert: ") {
+            let wanted = format!("alertname: {name}\n");
+            assert!(tests.contains(&wanted), "{name}");
+        }
+    }
+}
+
+#[test]
+fn manifests_of_edges_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = [
+        "openai_api_key",
+        "anthropic_api_key",
+        "browserbase_api_key",
+        "otlp_credentials",
+        "sandbox_signing_shared_secret",
+    ];
+    let keys: serde_json::Map<String, Value> = names
+        .map(|name| (name.to_owned(), "a:b".into()))
+        .into_iter()
+        .collect();
+    write(
+        &dir.path().join("credentials"),
+        Value::Object(keys).to_string(),
+    );
+    let manifests = files("manifests", ".toml");
+    for path in &manifests {
+        let copy = dir.path().join("manifests").join(path.file_name().unwrap());
+        write(&copy, std::fs::read(path).unwrap());
+    }
+    let output = ati(dir.path(), &["check", "--strict", "--enable-passthrough"]);
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert!(output.status.success(), "{report}");
+    assert_eq!(report["warnings"], json!([]));
+    assert_eq!(report["loaded"]["routes"], manifests.len());
+    // Each key is one that a manifest asks for.
+    for name in &names[..4] {
+        let used = manifests
+            .iter()
+            .any(|path| std::fs::read_to_string(path).unwrap().contains(name));
+        assert!(used, "{name}");
+    }
+}
+
+#[test]
+fn the_conf_of_edges_loads() {
+    let dir = tempfile::tempdir().unwrap();
+    write(
+        &dir.path().join("credentials"),
+        json!({"sandbox_signing_shared_secret": "x"}).to_string(),
+    );
+    let conf = deploy().join("ati.toml");
+    let args = ["check", "--strict", "--conf", conf.to_str().unwrap()];
+    let output = ati(dir.path(), &args);
+    let said = stdout(&output) + &stderr(&output);
+    assert!(output.status.success(), "{said}");
+}
+
+/// The commands of ours in a text: whatever follows `ati` and begins with `proxy` or `edge`.
+fn commands(text: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let line = line.trim();
+        let words: Vec<String> = if let Some(list) = line.strip_prefix("CMD [") {
+            let list = format!("[{list}");
+            serde_json::from_str(&list).unwrap()
+        } else if let Some(command) = line.strip_prefix("ExecStart=/usr/local/bin/ati ") {
+            command.split_whitespace().map(str::to_owned).collect()
+        } else {
+            continue;
+        };
+        found.push(words);
+    }
+    found
+}
+
+#[test]
+fn units_and_image_use_flags_that_exist() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut checked = 0;
+    let mut places = files("systemd", ".service");
+    places.push(deploy().join("Dockerfile"));
+    for path in places {
+        for words in commands(&std::fs::read_to_string(&path).unwrap()) {
+            let names = words.iter().take_while(|word| !word.starts_with('-'));
+            let mut args: Vec<&str> = names.map(String::as_str).collect();
+            args.push("--help");
+            let output = ati(dir.path(), &args);
+            assert!(
+                output.status.success(),
+                "{}: {}",
+                path.display(),
+                stderr(&output)
+            );
+            let help = stdout(&output);
+            for flag in words.iter().filter(|word| word.starts_with("--")) {
+                let known = help
+                    .split_whitespace()
+                    .any(|word| word.trim_end_matches(',') == flag);
+                assert!(
+                    known,
+                    "{}: ati {} has no {flag}",
+                    path.display(),
+                    args.join(" ")
+                );
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked >= 10, "only {checked} flags found");
+}
+
+/// A drain that systemd cuts short is none.
+#[test]
+fn systemd_waits_longer_than_a_drain() {
+    let conf: toml::Table = read("ati.toml").parse().unwrap();
+    let drain = conf["server"]["drain_seconds"].as_integer().unwrap();
+    for unit in ["systemd/ati.service", "systemd/ati@.service"] {
+        let text = read(unit);
+        let seconds = text
+            .lines()
+            .find_map(|line| line.strip_prefix("TimeoutStopSec="));
+        let seconds: i64 = seconds.unwrap().parse().unwrap();
+        assert!(seconds > drain, "{unit}: {seconds}");
+    }
+}
+
+/// The unit for one edge and the one for several differ in paths and nothing else.
+#[test]
+fn both_units_are_alike() {
+    let one = read("systemd/ati.service");
+    let several = read("systemd/ati@.service");
+    let alike = several
+        .replace("/etc/ati/%i.", "/etc/ati/ati.")
+        .replace(" ATI_KEY_FILE=/run/ati-%i/.key", "")
+        .replace("ati-%i", "ati");
+    let lines = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let lines = lines.filter(|line| !line.starts_with("Description="));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(lines(&one), lines(&alike));
+}
