@@ -214,7 +214,9 @@ impl Server {
                         for edge in edges.drain(..) {
                             paused.extend(edge.await);
                         }
-                        keeper.take().map(rates::Keeper::stop);
+                        if let Some(keeper) = keeper.take() {
+                            keeper.stop();
+                        }
                         notify::main_pid(successor.pid);
                         if successor.yours() {
                             info!(pid = successor.pid, "a new process has taken over, draining");
@@ -256,7 +258,9 @@ impl Server {
             drain::wait(&shared, settings.drain, &mut signals).await;
             drain::abandon(&services.abandon).await;
             services.audit.flush();
-            keeper.map(rates::Keeper::stop);
+            if let Some(keeper) = keeper {
+                keeper.stop();
+            }
             telemetry::flush();
             Ok(())
         })
