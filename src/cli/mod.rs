@@ -102,6 +102,12 @@ enum Command {
     Version,
     /// Print a completion script for a shell
     Completions { shell: clap_complete::Shell },
+    /// Run a program until our input closes, and end everything that it has started
+    #[command(hide = true, name = crate::process::SUPERVISE)]
+    Supervise {
+        #[arg(last = true, required = true)]
+        words: Vec<std::ffi::OsString>,
+    },
     /// Write the generated pages of the documentation
     #[command(hide = true)]
     Reference(reference::Args),
@@ -109,6 +115,13 @@ enum Command {
 
 /// Run one command to its exit code.
 pub fn run(cli: Cli) -> ExitCode {
+    // It has nothing to say: its streams are the program's.
+    if let Command::Supervise { words } = &cli.command {
+        let ended = words
+            .split_first()
+            .map(|(program, args)| crate::process::supervise(program, args));
+        return ExitCode::from(ended.and_then(Result::ok).unwrap_or(127));
+    }
     let format = if cli.json { Format::Json } else { cli.output };
     let audience = match cli.command {
         Command::Proxy(_) | Command::Demo(_) => Audience::Machine,

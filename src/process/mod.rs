@@ -1,6 +1,9 @@
 //! Child processes. They are started from one thread that lives as long as we do, know nothing of our environment but what they are
 //! given, and end with everything that they started.
 
+mod stay;
+mod supervisor;
+
 use std::process::Stdio;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -10,6 +13,9 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::runtime::{Builder, Handle};
 use zeroize::Zeroizing;
+
+pub use stay::{COMMAND as SUPERVISE, Resident, Streams, start};
+pub use supervisor::supervise;
 
 /// A program to run to its end.
 pub struct Spec {
@@ -66,13 +72,10 @@ static INHERITED: LazyLock<Vec<(&str, std::ffi::OsString)>> = LazyLock::new(|| {
 pub async fn run(spec: Spec) -> Result<Finished, Fault> {
     let nobody = || Fault::Spawn("no thread for it".to_owned());
     let children = CHILDREN.as_ref().ok_or_else(nobody)?;
-    children
-        .spawn(supervise(spec))
-        .await
-        .map_err(|_| nobody())?
+    children.spawn(attend(spec)).await.map_err(|_| nobody())?
 }
 
-async fn supervise(spec: Spec) -> Result<Finished, Fault> {
+async fn attend(spec: Spec) -> Result<Finished, Fault> {
     let mut child = spawn(&spec).map_err(|e| Fault::Spawn(e.to_string()))?;
     let group = child
         .id()

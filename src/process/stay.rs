@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use rustix::process::Pid;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
@@ -14,8 +13,6 @@ use super::{CHILDREN, Fault, end_group};
 
 /// The hidden command that supervises.
 pub const COMMAND: &str = "__supervise";
-/// A supervisor ends by itself soon after its input closes. One that doesn't is stuck.
-const STUCK: Duration = Duration::from_secs(10);
 
 pub struct Resident {
     pub program: String,
@@ -57,7 +54,12 @@ fn spawn(resident: &Resident) -> std::io::Result<Child> {
         .env_clear()
         .env("PATH", path)
         .envs(std::env::var_os("HOME").map(|home| ("HOME", home)))
-        .envs(resident.env.iter().map(|(name, value)| (name, value.as_str())))
+        .envs(
+            resident
+                .env
+                .iter()
+                .map(|(name, value)| (name, value.as_str())),
+        )
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -116,13 +118,4 @@ fn attend(mut child: Child) -> Result<Streams, Fault> {
         stdout,
         stderr,
     })
-}
-
-/// Wait for the end of a child whose input was dropped, and insist.
-pub async fn gone(mut stdout: ChildStdout) {
-    let _ = tokio::time::timeout(STUCK, async {
-        let mut rest = [0; 8192];
-        while matches!(tokio::io::AsyncReadExt::read(&mut stdout, &mut rest).await, Ok(n) if n > 0) {}
-    })
-    .await;
 }

@@ -11,9 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait,
-};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
 
 /// How long a child that was told to end, by the end of its input, has for it.
 const GRACE: Duration = Duration::from_secs(1);
@@ -56,7 +54,11 @@ fn wait_for_hangup() {
     loop {
         let mut fds = [PollFd::new(&input, PollFlags::empty())];
         match poll(&mut fds, None) {
-            Ok(_) if fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) => {
+            Ok(_)
+                if fds[0]
+                    .revents()
+                    .intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) =>
+            {
                 return;
             }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
