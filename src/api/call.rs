@@ -34,6 +34,7 @@ pub(super) async fn answer(
         name: &body.tool_name,
         args: Args::Text(body.args),
         identity,
+        upstream_url: asked.upstream_url,
     };
     let mut abandoned = services.abandon.subscribe();
     tokio::select! {

@@ -30,6 +30,8 @@ pub struct Asked<'a> {
     pub path: &'a str,
     pub query: Option<&'a str>,
     pub body: Bytes,
+    /// `X-Ati-Upstream-Url`.
+    pub upstream_url: Option<&'a str>,
 }
 
 /// How much of a body an endpoint reads; the others read none.

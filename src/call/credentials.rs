@@ -8,7 +8,8 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use crate::auth::Identity;
-use crate::catalog::Tool;
+use crate::catalog::Provider;
+use crate::catalog::mcp::Mcp;
 use crate::catalog::provider::{Generator, Http, Program};
 use crate::config::provider::{Auth, OAuth2};
 use crate::credential::{Attachment, Credential, Gaps, Lookup, Template};
@@ -17,25 +18,29 @@ use crate::exec::http::{GeneratorRecipe, Mint, OAuthRecipe, Prepared, Presents, 
 use crate::keyring::Secret;
 use crate::snapshot::unix_now;
 
+/// `called` is the name of the tool, for generators that want to know.
 pub fn resolve(
-    tool: &Tool,
-    http: &Http,
+    provider: &Arc<Provider>,
+    called: &str,
     lookup: &Lookup<'_>,
     identity: &Identity,
     prepared: &Prepared,
 ) -> Result<Presents, ToolError> {
+    let Some(http) = provider.presents() else {
+        return Ok(Presents::Ready(Arc::default()));
+    };
     if let Some(generator) = &http.generator {
-        return generated(tool, http, generator, lookup, identity);
+        return generated(provider, called, http, generator, lookup, identity);
     }
     if let Auth::OAuth2(oauth) = &http.auth {
-        return exchanged(tool, http, oauth, lookup);
+        return exchanged(provider, http, oauth, lookup);
     }
-    let attachment = || attach(static_credential(http), http, lookup);
+    let attachment = || attach(static_credential(http), provider, http, lookup);
     // A tenant's own keys are no business of the others.
-    if lookup.is_special(|| http.key_names()) {
+    if lookup.is_special(|| provider.key_names()) {
         return Ok(Presents::Ready(Arc::new(attachment()?)));
     }
-    let shared = prepared.get_or_resolve(tool.provider.index, attachment)?;
+    let shared = prepared.get_or_resolve(provider.index, attachment)?;
     Ok(Presents::Ready(shared))
 }
 
@@ -57,6 +62,7 @@ fn static_credential(http: &Http) -> &Credential {
 
 fn attach(
     credential: &Credential,
+    provider: &Provider,
     http: &Http,
     lookup: &Lookup<'_>,
 ) -> Result<Attachment, ToolError> {
@@ -71,14 +77,15 @@ fn attach(
     if let Some(name) = unsendable.into_iter().next() {
         return Err(ToolError::UnusableKey(name));
     }
-    // An answer may repeat the URL, too.
+    // An answer may repeat the URL, or a program its environment.
     let in_url = http.url.iter().flat_map(Template::keys);
-    let values = in_url.filter_map(|key| lookup.get(key));
+    let in_env = provider.mcp().map(Mcp::env_keys).unwrap_or_default();
+    let values = in_url.chain(in_env).filter_map(|key| lookup.get(key));
     Ok(attachment.with_needles(values.map(Secret::expose)))
 }
 
 fn exchanged(
-    tool: &Tool,
+    provider: &Arc<Provider>,
     http: &Http,
     oauth: &OAuth2,
     lookup: &Lookup<'_>,
@@ -90,7 +97,7 @@ fn exchanged(
     let (id, secret) = (get(&oauth.id_key)?, get(&oauth.secret_key)?);
     let token_url = token_url(&http.base_url, &oauth.token_url)?;
     let key = hash([
-        tool.provider.name.as_bytes(),
+        provider.name.as_bytes(),
         token_url.as_str().as_bytes(),
         id.expose(),
         secret.expose(),
@@ -107,7 +114,7 @@ fn exchanged(
         credential: Credential::Bearer {
             key: oauth.id_key.clone(),
         },
-        beside: Arc::new(attach(&Credential::None, http, lookup)?),
+        beside: Arc::new(attach(&Credential::None, provider, http, lookup)?),
     })))
 }
 
@@ -126,7 +133,8 @@ fn token_url(base_url: &str, token_url: &str) -> Result<Url, ToolError> {
 }
 
 fn generated(
-    tool: &Tool,
+    provider: &Arc<Provider>,
+    called: &str,
     http: &Http,
     generator: &Generator,
     lookup: &Lookup<'_>,
@@ -138,7 +146,7 @@ fn generated(
         let filled = template.expand_with(|name| match name {
             "JWT_SUB" => Some(identity.subject.as_bytes()),
             "JWT_SCOPE" => Some(scope.as_bytes()),
-            "TOOL_NAME" => Some(tool.name.as_bytes()),
+            "TOOL_NAME" => Some(called.as_bytes()),
             "TIMESTAMP" => Some(timestamp.as_bytes()),
             name => lookup.get(name).map(|secret| secret.expose()),
         });
@@ -153,7 +161,7 @@ fn generated(
     };
     // What it is, whom it is for and what it is given decide what it makes; the time doesn't.
     let mut parts = vec![
-        Zeroizing::new(format!("{:?}", tool.provider.file)),
+        Zeroizing::new(format!("{:?}", provider.file)),
         Zeroizing::new(format!("{:?} {:?}", generator.program, generator.inject)),
         Zeroizing::new(http.base_url.clone()),
         Zeroizing::new(identity.subject.clone()),
@@ -173,22 +181,22 @@ fn generated(
     Ok(Presents::Minted(Box::new(Mint {
         key: hash(parts.iter().map(|part| part.as_bytes())),
         recipe: Recipe::Generator(GeneratorRecipe {
-            provider: tool.provider.clone(),
+            provider: provider.clone(),
             args,
             env,
             secrets: secrets.cloned().collect(),
         }),
         credential: static_credential(http).clone(),
-        beside: Arc::new(attach(&Credential::None, http, lookup)?),
+        beside: Arc::new(attach(&Credential::None, provider, http, lookup)?),
     })))
 }
 
-fn missing(names: Vec<String>) -> ToolError {
+pub fn missing(names: Vec<String>) -> ToolError {
     ToolError::MissingKey(names.into_iter().next().unwrap_or_default())
 }
 
 /// Each part with its length, so that no two lists give the same text.
-fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
+pub fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
     let mut digest = Digest::new(&SHA256);
     for part in parts {
         digest.update(&(part.len() as u64).to_be_bytes());

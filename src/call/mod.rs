@@ -1,18 +1,25 @@
 //! The one way of a tool call, for `/call`, `/mcp` and `ati run` alike.
 
 mod credentials;
+mod elsewhere;
+mod mcp;
 mod record;
 mod shape;
 
+use std::sync::Arc;
+
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use url::Url;
 
 use crate::auth::{Identity, scope};
-use crate::catalog::{Catalog, Tool};
+use crate::catalog::mcp::Listing;
+use crate::catalog::provider::Http;
+use crate::catalog::{Catalog, Handler, Provider, Tool};
 use crate::config::ToolSettings;
 use crate::credential::Lookup;
 use crate::egress::Clients;
-use crate::error::CallError;
+use crate::error::{CallError, McpError};
 use crate::exec;
 use crate::exec::http::{Means, Prepared};
 use crate::json;
@@ -30,11 +37,21 @@ pub struct Context<'a> {
     pub catalog: &'a Catalog,
     pub keyring: &'a Keyring,
     pub prepared: &'a Prepared,
-    pub clients: &'a Clients,
+    pub clients: &'a Arc<Clients>,
     pub limits: &'a ToolSettings,
     pub runtime: &'a Runtime,
     pub audit: &'a Audit,
     pub counting: Counting,
+}
+
+impl<'a> Context<'a> {
+    fn means(&self) -> Means<'a> {
+        Means {
+            clients: self.clients,
+            runtime: self.runtime,
+            limits: self.limits,
+        }
+    }
 }
 
 /// Where calls are counted against limits.
@@ -51,6 +68,8 @@ pub struct Request<'a> {
     pub name: &'a str,
     pub args: Args<'a>,
     pub identity: &'a Identity,
+    /// Another server than the manifest's, where a caller has one.
+    pub upstream_url: Option<&'a str>,
 }
 
 /// What a tool is given. A variant for what is too big for memory comes with the tools that take it.
@@ -90,7 +109,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, C
 
     let args = request.args.into_map()?;
     let pending = Pending::new(request.name, tool, &args, request.identity, context.audit);
-    let outcome = decide(tool, args, request.identity, context).await;
+    let outcome = decide(tool, args, request.upstream_url, request.identity, context).await;
     pending.end(&outcome);
     outcome
 }
@@ -98,6 +117,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, C
 async fn decide(
     tool: &Tool,
     args: Map<String, Value>,
+    upstream_url: Option<&str>,
     identity: &Identity,
     context: Context<'_>,
 ) -> Result<Output, CallError> {
@@ -105,8 +125,11 @@ async fn decide(
     authorize(tool, identity)?;
     // Before the count: what could never have been sent costs nothing.
     let args = validate(tool, args)?;
+    let lookup = Lookup::tool(context.keyring, identity.customer_id.as_deref());
+    let elsewhere = upstream_url.map(|url| elsewhere::check(url, tool, &lookup));
+    let elsewhere = elsewhere.transpose()?;
     limit(tool, identity, context)?;
-    let answer = execute(tool, &args, identity, context).await?;
+    let answer = execute(tool, &args, elsewhere, identity, context).await?;
     shape::shape(tool, answer)
 }
 
@@ -159,22 +182,70 @@ fn limit(tool: &Tool, identity: &Identity, context: Context<'_>) -> Result<(), C
 async fn execute(
     tool: &Tool,
     args: &Map<String, Value>,
+    elsewhere: Option<Url>,
     identity: &Identity,
     context: Context<'_>,
 ) -> Result<Box<RawValue>, CallError> {
     let lookup = Lookup::tool(context.keyring, identity.customer_id.as_deref());
-    match tool.provider.http() {
-        Some(http) => {
-            let means = Means {
-                clients: context.clients,
-                runtime: context.runtime,
-                limits: context.limits,
-            };
-            let base_url = credentials::base_url(http, &lookup)?;
-            let presents = credentials::resolve(tool, http, &lookup, identity, context.prepared)?;
-            let answer = exec::http::run(tool, args, &base_url, &presents, means);
-            Ok(answer.await?)
+    let means = context.means();
+    let provider = &tool.provider;
+    match &provider.handler {
+        Handler::Http(http) | Handler::Xai(http) => {
+            over_http(tool, http, args, &lookup, identity, context).await
         }
-        None => Err(CallError::Internal("this handler has no tools")),
+        Handler::OpenApi(openapi) => {
+            over_http(tool, &openapi.http, args, &lookup, identity, context).await
+        }
+        Handler::Mcp(mcp) => {
+            let called = tool.name.as_str();
+            let prepared = context.prepared;
+            let target = mcp::target(
+                provider, mcp, called, elsewhere, &lookup, identity, prepared,
+            );
+            let target = target.map_err(McpError::from)?;
+            Ok(exec::mcp::call(tool, args, &target, means).await?)
+        }
+        Handler::Passthrough | Handler::Absent(_) => {
+            Err(CallError::Internal("this handler has no tools"))
+        }
     }
+}
+
+async fn over_http(
+    tool: &Tool,
+    http: &Http,
+    args: &Map<String, Value>,
+    lookup: &Lookup<'_>,
+    identity: &Identity,
+    context: Context<'_>,
+) -> Result<Box<RawValue>, CallError> {
+    let base_url = credentials::base_url(http, lookup)?;
+    let provider = &tool.provider;
+    let presents = credentials::resolve(provider, &tool.name, lookup, identity, context.prepared)?;
+    Ok(exec::http::run(tool, args, &base_url, &presents, context.means()).await?)
+}
+
+/// What tools an MCP server has, asked as nobody in particular.
+pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<Listing, McpError> {
+    let target = discovery_target(provider, context)?;
+    exec::mcp::list(&target, context.means()).await
+}
+
+/// Whether an open session has heard that they have changed.
+pub fn has_changed(provider: &Arc<Provider>, context: Context<'_>) -> bool {
+    let target = discovery_target(provider, context);
+    target.is_ok_and(|target| exec::mcp::has_changed(&target.key, context.means()))
+}
+
+fn discovery_target(
+    provider: &Arc<Provider>,
+    context: Context<'_>,
+) -> Result<exec::mcp::Target, McpError> {
+    let Some(mcp) = provider.mcp() else {
+        return Err(McpError::NoTools);
+    };
+    let lookup = Lookup::tool(context.keyring, None);
+    let nobody = Identity::dev();
+    let target = mcp::target(provider, mcp, "", None, &lookup, &nobody, context.prepared);
+    Ok(target?)
 }

@@ -1,7 +1,9 @@
 //! What tools there are: manifests compiled to [`Tool`]s, found by name in one step.
 
+pub mod mcp;
 pub mod openapi;
 pub mod provider;
+pub mod remembered;
 pub mod schema;
 pub mod search;
 mod specs;
@@ -20,6 +22,7 @@ use crate::auth::Scopes;
 use crate::config::{ManifestFile, Origin};
 use crate::egress;
 use crate::error::Problem;
+use mcp::Listings;
 use provider::OpenApi;
 
 /// The providers and tools of one snapshot.
@@ -29,6 +32,8 @@ pub struct Catalog {
     tools: Vec<Arc<Tool>>,
     by_name: HashMap<String, usize, RandomState>,
     public: usize,
+    /// How many of the tools are written down; the rest were listed by servers.
+    written: usize,
     /// Providers whose document can't be read, and have no tools for that.
     unreadable: Vec<String>,
 }
@@ -61,7 +66,7 @@ impl Catalog {
             if let Handler::OpenApi(openapi) = &provider.handler {
                 let inline = manifest.spec.take();
                 catalog.add_operations(&provider, openapi, specs, inline, warnings);
-            } else if provider.http().is_some() {
+            } else if provider.has_written_tools() {
                 for (index, table) in tables.into_iter().enumerate() {
                     let tool =
                         Tool::read(&manifest.path, index, table, &provider, problems, warnings);
@@ -71,6 +76,46 @@ impl Catalog {
                 }
             }
             catalog.providers.push(provider);
+        }
+        catalog.written = catalog.tools.len();
+        catalog.public = catalog.public().count();
+        catalog
+    }
+
+    /// The same with the tools that servers list. What they say now is what counts.
+    pub fn with_listings(&self, listings: &Listings) -> Self {
+        let mut catalog = Catalog {
+            providers: self.providers.clone(),
+            unreadable: self.unreadable.clone(),
+            written: self.written,
+            ..Catalog::default()
+        };
+        for tool in &self.tools[..self.written] {
+            catalog
+                .by_name
+                .insert(tool.name.clone(), catalog.tools.len());
+            catalog.tools.push(tool.clone());
+        }
+        for provider in self.providers.iter().filter(|one| one.mcp().is_some()) {
+            let Some(listing) = listings.get(&provider.name) else {
+                continue;
+            };
+            for (name, listed) in listing.named(&provider.name) {
+                let tool = Arc::new(Tool::of_listed(name, listed, provider));
+                match catalog.by_name.get(&tool.name) {
+                    // A server's own word is newer; another provider's tool is not its to replace.
+                    Some(&known) if catalog.tools[known].provider.name == provider.name => {
+                        catalog.tools[known] = tool;
+                    }
+                    Some(_) => {}
+                    None => {
+                        catalog
+                            .by_name
+                            .insert(tool.name.clone(), catalog.tools.len());
+                        catalog.tools.push(tool);
+                    }
+                }
+            }
         }
         catalog.public = catalog.public().count();
         catalog
@@ -279,7 +324,9 @@ mod tests {
         let (_, problems, warnings) = build(&[
             "[provider]\nname = 'a'\nauth_type = 'bearer'\nbase_ulr = 'x'\n[[tools]]\nmethod = 'BREW'\n[[tools]]\nname = 't'\ntags = 5",
             "[provider]\nname = 'b'\nauth_type = 'magic'\n[provider.auth_generator]\ntype = 'command'",
-            "[provider]\nname = 'c'\nhandler = 'mcp'",
+            "[provider]\nname = 'c'\nhandler = 'cli'",
+            "[provider]\nname = 'd'\nhandler = 'mcp'",
+            "[provider]\nname = 'e'\nhandler = 'mcp'\nmcp_transport = 'pigeon'",
         ]);
         let expected = [
             "Manifest 0.toml is invalid: provider.auth_key_name: auth_type 'bearer' needs it",
@@ -288,6 +335,7 @@ mod tests {
             "Manifest 0.toml is invalid: tools.t.tags: invalid type: integer `5`, expected a sequence",
             "Manifest 1.toml is invalid: provider.auth_type: unknown auth type 'magic'",
             "Manifest 1.toml is invalid: provider.auth_generator.command: type 'command' needs it",
+            "Manifest 4.toml is invalid: provider.mcp_transport: expected 'stdio' or 'http'",
         ];
         assert_eq!(problems, expected);
         assert!(
@@ -299,7 +347,12 @@ mod tests {
         assert!(
             warnings
                 .iter()
-                .any(|w| w.contains("handler 'mcp' is not part of this build"))
+                .any(|w| w.contains("handler 'cli' is not part of this build"))
+        );
+        assert!(
+            warnings
+                .iter()
+                .any(|w| w.contains("3.toml: provider.mcp_command: without it"))
         );
     }
 
@@ -307,7 +360,7 @@ mod tests {
     #[test]
     fn every_documented_field_is_read() {
         use crate::config::fields;
-        for handler in ["http", "openapi", "xai"] {
+        for handler in ["http", "openapi", "xai", "mcp"] {
             let mut provider = fields::sample_table("provider");
             for (key, value) in [("handler", handler), ("auth_type", "none")] {
                 provider.insert(key.into(), value.into());

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use http::HeaderName;
 use serde::Deserialize;
 
+use super::mcp::Mcp;
 use super::openapi::Selection;
 use crate::config::fields;
 use crate::config::provider::{self, Auth};
@@ -41,6 +42,8 @@ pub enum Handler {
     Xai(Http),
     /// HTTP tools that a document describes.
     OpenApi(Box<OpenApi>),
+    /// Tools that a server lists.
+    Mcp(Box<Mcp>),
     /// Routes, not tools.
     Passthrough,
     /// Known by name; its tools are absent.
@@ -190,6 +193,20 @@ impl Provider {
                 s.finish_leniently(warnings);
                 provider.warn(warnings);
             }
+            "mcp" => {
+                let mcp = Mcp::read(&mut s, egress, warnings);
+                if let Some(key) = mcp.lacks() {
+                    let message = "without it there is no server, and there are no tools";
+                    let problem = Problem::new(message).file(&manifest.path);
+                    warnings.push(problem.key(format!("provider.{key}")));
+                }
+                provider.handler = Handler::Mcp(Box::new(mcp));
+                for key in fields::names("provider") {
+                    s.ignore(key);
+                }
+                s.finish_leniently(warnings);
+                provider.warn(warnings);
+            }
             other => {
                 provider.handler = Handler::Absent(other.to_owned());
                 warnings.push(
@@ -218,8 +235,36 @@ impl Provider {
         match &self.handler {
             Handler::Http(http) | Handler::Xai(http) => Some(http),
             Handler::OpenApi(openapi) => Some(&openapi.http),
-            Handler::Passthrough | Handler::Absent(_) => None,
+            Handler::Mcp(_) | Handler::Passthrough | Handler::Absent(_) => None,
         }
+    }
+
+    pub fn mcp(&self) -> Option<&Mcp> {
+        match &self.handler {
+            Handler::Mcp(mcp) => Some(mcp),
+            _ => None,
+        }
+    }
+
+    /// What it presents, whichever its handler.
+    pub fn presents(&self) -> Option<&Http> {
+        self.http().or_else(|| self.mcp().map(|mcp| &mcp.http))
+    }
+
+    /// Names of the keyring that its tools need.
+    pub fn key_names(&self) -> Vec<&str> {
+        match &self.handler {
+            Handler::Mcp(mcp) => mcp.key_names(),
+            _ => self.http().map(Http::key_names).unwrap_or_default(),
+        }
+    }
+
+    /// Whether `[[tools]]` of its manifest are its tools.
+    pub fn has_written_tools(&self) -> bool {
+        matches!(
+            self.handler,
+            Handler::Http(_) | Handler::Xai(_) | Handler::Mcp(_)
+        )
     }
 
     /// The word for its handler, as manifests write it.
@@ -228,13 +273,14 @@ impl Provider {
             Handler::Http(_) => "http",
             Handler::Xai(_) => "xai",
             Handler::OpenApi(_) => "openapi",
+            Handler::Mcp(_) => "mcp",
             Handler::Passthrough => "passthrough",
             Handler::Absent(name) => name,
         }
     }
 
     fn warn(&self, warnings: &mut Vec<Problem>) {
-        let Some(generator) = self.http().and_then(|http| http.generator.as_ref()) else {
+        let Some(generator) = self.presents().and_then(|http| http.generator.as_ref()) else {
             return;
         };
         let mut warn = |message: &str| {
@@ -273,7 +319,7 @@ fn is_credential(name: &str) -> bool {
 }
 
 impl Http {
-    fn read(
+    pub(super) fn read(
         s: &mut Section<'_>,
         egress: Option<&egress::Settings>,
         warnings: &mut Vec<Problem>,

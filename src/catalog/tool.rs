@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json_path::JsonPath;
 use toml::Table;
 
+use super::mcp::Listed;
 use super::openapi::Operation;
 use super::provider::{Override, Provider};
 use super::schema::{Location, Schema};
@@ -32,6 +33,8 @@ pub struct Tool {
     pub tags: Vec<String>,
     pub hint: Option<String>,
     pub examples: Vec<Value>,
+    /// Doing it twice is no worse than once.
+    pub repeatable: bool,
     pub metrics: ToolMetrics,
     pub(super) haystack: OnceLock<Haystack>,
 }
@@ -118,6 +121,7 @@ impl Tool {
             tags: s.take("tags").unwrap_or_default(),
             hint: s.take("hint"),
             examples: s.take("examples").unwrap_or_default(),
+            repeatable: false,
             provider: provider.clone(),
             name,
         })
@@ -154,6 +158,28 @@ impl Tool {
             tags,
             hint: over.hint.clone(),
             examples: Vec::new(),
+            repeatable: false,
+            name,
+        }
+    }
+
+    /// One that an MCP server lists.
+    pub fn of_listed(name: String, listed: &Listed, provider: &Arc<Provider>) -> Self {
+        Tool {
+            metrics: METRICS.tool(&provider.name, &name),
+            haystack: OnceLock::new(),
+            provider: provider.clone(),
+            description: listed.description.clone(),
+            scope: (!provider.internal).then(|| format!("tool:{name}")),
+            method: Method::POST,
+            // What its server calls it.
+            endpoint: listed.name.clone(),
+            schema: Schema::new(listed.input_schema.clone()),
+            extract: None,
+            tags: Vec::new(),
+            hint: None,
+            examples: Vec::new(),
+            repeatable: listed.repeatable,
             name,
         }
     }

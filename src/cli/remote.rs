@@ -22,6 +22,8 @@ const LONGEST_ERROR: usize = 64 << 10;
 pub struct Remote {
     base: Url,
     token: Option<String>,
+    /// A server of the caller's own, for the tool that is called.
+    upstream_url: Option<String>,
 }
 
 /// What `/call` answers.
@@ -53,6 +55,7 @@ impl Remote {
         Ok(Some(Remote {
             base,
             token: token(SESSION_TOKEN),
+            upstream_url: None,
         }))
     }
 
@@ -62,6 +65,9 @@ impl Remote {
         if let Some(own) = named.and_then(|name| token(&name)) {
             self.token = Some(own);
         }
+        let named = config::mcp_url_env(ati_dir, tool);
+        let url = named.and_then(|name| std::env::var(name).ok());
+        self.upstream_url = url.filter(|url| !url.trim().is_empty());
         self
     }
 
@@ -129,6 +135,9 @@ impl Remote {
         let mut request = client.request(method, url).timeout(TIMEOUT);
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
+        }
+        if let Some(url) = &self.upstream_url {
+            request = request.header("x-ati-upstream-url", url.trim());
         }
         if let Some(body) = body {
             let json = http::HeaderValue::from_static("application/json");

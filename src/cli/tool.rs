@@ -30,8 +30,16 @@ pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
         Some(remote) => through(&remote, command, format),
         None => {
             let local = match &command {
-                Command::Info { name } => Local::load_for(name)?,
-                _ => Local::load()?,
+                Command::Info { name } => {
+                    let mut local = Local::load_for(name)?;
+                    local.discover_for(name)?;
+                    local
+                }
+                _ => {
+                    let mut local = Local::load()?;
+                    local.discover()?;
+                    local
+                }
             };
             here(&local, command, format)
         }

@@ -110,11 +110,19 @@ fn parse(path: &Path, text: &str) -> Result<ManifestFile, Problem> {
 /// The variable that holds the token for a tool, where its provider names one. For callers whose manifests may be absent, partial or
 /// meant for somebody else: what can't be read says nothing, and files that can't name one aren't parsed.
 pub fn session_token_env(ati_dir: &Path, tool: &str) -> Option<String> {
+    setting_of_tool(ati_dir, tool, "auth_session_token_env")
+}
+
+/// The variable in which a caller of this tool has a server of its own.
+pub fn mcp_url_env(ati_dir: &Path, tool: &str) -> Option<String> {
+    setting_of_tool(ati_dir, tool, "mcp_url_env")
+}
+
+fn setting_of_tool(ati_dir: &Path, tool: &str, key: &str) -> Option<String> {
     let files = list(&ati_dir.join("manifests"), &mut Vec::new());
     let texts = files.iter().filter_map(|path| {
         let text = std::fs::read_to_string(path).ok()?;
-        text.contains("auth_session_token_env")
-            .then_some((path, text))
+        text.contains(key).then_some((path, text))
     });
     for (path, text) in texts {
         let Ok(manifest) = parse(path, &text) else {
@@ -129,7 +137,7 @@ pub fn session_token_env(ati_dir: &Path, tool: &str) -> Option<String> {
             names.any(|name| name.as_str() == Some(tool))
         };
         if of_provider || listed() {
-            let name = manifest.provider.get("auth_session_token_env");
+            let name = manifest.provider.get(key);
             return name.and_then(Value::as_str).map(str::to_owned);
         }
     }

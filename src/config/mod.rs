@@ -20,8 +20,8 @@ pub use flags::Flags;
 pub use jwt::{JwtSettings, KeySource, private_key_of_config, private_key_of_environment};
 pub use listener::{Address, EDGE, Listener, MOST_LISTENERS, Peer, Tls, TrustedProxies};
 pub use manifest::{
-    LONGEST_PROVIDER_NAME, ManifestFile, Origin, is_provider_name, read_manifest, read_manifests,
-    session_token_env,
+    LONGEST_PROVIDER_NAME, ManifestFile, Origin, is_provider_name, mcp_url_env, read_manifest,
+    read_manifests, session_token_env,
 };
 pub use section::Section;
 

@@ -28,6 +28,9 @@ pub const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
+/// Where a program finds what a generator made.
+const TOKEN_VARIABLE: &str = "ATI_AUTH_TOKEN";
+
 /// How a credential is presented, as a manifest says it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Credential {
@@ -59,6 +62,8 @@ pub enum Credential {
 pub struct Attachment {
     auth: Option<(HeaderName, HeaderValue)>,
     query: Option<Secret>,
+    /// For programs: variables.
+    env: Vec<(String, Secret)>,
     extra: Vec<(HeaderName, HeaderValue)>,
     needles: Vec<Arc<Needles>>,
     /// Of every key in it.
@@ -123,6 +128,7 @@ impl Attachment {
         let mut minted = Attachment {
             auth: None,
             query: None,
+            env: Vec::new(),
             extra: self.extra.clone(),
             needles: self.needles.clone(),
             health: self.health.clone(),
@@ -137,6 +143,29 @@ impl Attachment {
         let values = std::iter::once(value).chain(headers.iter().map(|(_, value)| *value));
         minted.needles.push(Arc::new(Needles::new(values)));
         Some(minted)
+    }
+
+    /// The same for a program: what was minted, and what goes beside it, as variables.
+    pub fn with_environment(mut self, value: &[u8], env: &[(String, Zeroizing<Vec<u8>>)]) -> Self {
+        let token = (!value.is_empty()).then_some((TOKEN_VARIABLE, value));
+        let env = env
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_slice()));
+        for (name, value) in token.into_iter().chain(env) {
+            if let Ok(secret) = Secret::new(value) {
+                self.env.push((name.to_owned(), secret));
+            }
+        }
+        let values: Vec<Secret> = self.env.iter().map(|(_, secret)| secret.clone()).collect();
+        self.with_needles(values.iter().map(Secret::expose))
+    }
+
+    /// Those variables, for a child that is about to be started.
+    pub fn environment(&self) -> impl Iterator<Item = (String, Zeroizing<String>)> {
+        self.env.iter().map(|(name, secret)| {
+            let text = String::from_utf8_lossy(secret.expose()).into_owned();
+            (name.clone(), Zeroizing::new(text))
+        })
     }
 
     /// Look for these too when an answer is scrubbed.

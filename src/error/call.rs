@@ -27,8 +27,16 @@ pub enum CallError {
         limit: u32,
         unit: &'static str,
     },
+    /// `X-Ati-Upstream-Url` makes no sense here.
+    #[error("Invalid upstream URL: {0}")]
+    UpstreamUrl(String),
+    /// It may not be used.
+    #[error("Upstream URL denied: {0}")]
+    UpstreamDenied(String),
     #[error("Upstream API error: {0}")]
     Http(#[from] ToolError),
+    #[error("MCP error: {0}")]
+    Mcp(#[from] McpError),
     /// The upstream answered; what the manifest wants of it isn't there to be had.
     #[error("Response processing error: JSONPath extraction failed: {message}")]
     Extraction {
@@ -84,17 +92,89 @@ pub enum ToolError {
     Setup(String),
 }
 
+/// What went wrong between us and an MCP server.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum McpError {
+    #[error("Failed to spawn MCP server: [{provider}] {what}")]
+    Spawn { provider: String, what: String },
+    #[error("MCP transport error: [{provider}] HTTP {status}: {body}")]
+    Status {
+        provider: String,
+        status: u16,
+        body: String,
+    },
+    /// It ended, or the connection to it did.
+    #[error("MCP transport error: [{provider}] {what}")]
+    Ended { provider: String, what: String },
+    /// It said what is no MCP.
+    #[error("MCP transport error: [{provider}] {what}")]
+    Garbage { provider: String, what: String },
+    #[error("MCP protocol error (code {code}): {message}")]
+    Protocol { code: i32, message: String },
+    #[error("MCP server did not return tools capability")]
+    NoTools,
+    #[error("[{provider}] timeout: the server was not ready within {seconds} s")]
+    StartTimeout { provider: String, seconds: u64 },
+    #[error("[{provider}] timeout: the server did not answer within {seconds} s")]
+    Timeout { provider: String, seconds: u64 },
+    #[error("[{provider}] too many calls wait for the server")]
+    Busy { provider: String },
+    /// The tool itself says that it failed.
+    #[error("{0}")]
+    Tool(String),
+    /// Before anything was said: a credential is missing, an address may not be reached.
+    #[error("{0}")]
+    Call(ToolError),
+}
+
+impl From<ToolError> for McpError {
+    fn from(error: ToolError) -> Self {
+        McpError::Call(error)
+    }
+}
+
+impl McpError {
+    fn outcome(&self) -> &'static str {
+        match self {
+            McpError::Tool(_) => "tool_error",
+            McpError::Status { .. } => "upstream_status",
+            McpError::StartTimeout { .. } | McpError::Timeout { .. } => "timeout",
+            McpError::Busy { .. } => "busy",
+            McpError::Call(error) => CallError::Http(error.clone()).outcome(),
+            _ => "failed",
+        }
+    }
+
+    fn code(&self) -> Code {
+        match self {
+            McpError::Spawn { .. } | McpError::Ended { .. } | McpError::Tool(_) => {
+                Code::ExecutionFailed
+            }
+            McpError::Status {
+                status: 401 | 403, ..
+            } => Code::MissingKey,
+            McpError::StartTimeout { .. } | McpError::Timeout { .. } => Code::ProviderTimeout,
+            McpError::Call(error) => error.code(),
+            McpError::Status { .. }
+            | McpError::Garbage { .. }
+            | McpError::Protocol { .. }
+            | McpError::NoTools
+            | McpError::Busy { .. } => Code::UpstreamError,
+        }
+    }
+}
+
 impl CallError {
     pub fn status(&self) -> StatusCode {
         match self {
-            CallError::UnreadableBody(_) => StatusCode::BAD_REQUEST,
+            CallError::UnreadableBody(_) | CallError::UpstreamUrl(_) => StatusCode::BAD_REQUEST,
             CallError::InvalidRequest(_) | CallError::InvalidArgument { .. } => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
             CallError::UnknownTool(_) => StatusCode::NOT_FOUND,
-            CallError::OutOfScope(_) => StatusCode::FORBIDDEN,
+            CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => StatusCode::FORBIDDEN,
             CallError::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
-            CallError::Http(_) => StatusCode::BAD_GATEWAY,
+            CallError::Http(_) | CallError::Mcp(_) => StatusCode::BAD_GATEWAY,
             CallError::Extraction { .. } | CallError::Internal(_) => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
@@ -107,7 +187,8 @@ impl CallError {
             CallError::UnreadableBody(_) => "unreadable_body",
             CallError::InvalidRequest(_) => "invalid_request",
             CallError::UnknownTool(_) => "unknown_tool",
-            CallError::OutOfScope(_) => "denied",
+            CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => "denied",
+            CallError::UpstreamUrl(_) => "invalid_request",
             CallError::InvalidArgument { .. } => "invalid_arguments",
             CallError::RateLimited { .. } => "rate_limited",
             CallError::Http(ToolError::Status { .. }) => "upstream_status",
@@ -115,6 +196,7 @@ impl CallError {
             CallError::Http(ToolError::Blocked(_)) => "blocked",
             CallError::Http(error) if error.is_timeout() => "timeout",
             CallError::Http(_) => "failed",
+            CallError::Mcp(error) => error.outcome(),
             CallError::Extraction { .. } => "extraction",
             CallError::Internal(_) => "internal",
         }
@@ -123,13 +205,15 @@ impl CallError {
     pub fn code(&self) -> Code {
         match self {
             CallError::UnknownTool(_) => Code::ToolNotFound,
-            CallError::OutOfScope(_) => Code::ScopeDenied,
+            CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => Code::ScopeDenied,
             CallError::InvalidArgument { missing: true, .. } => Code::MissingArg,
             CallError::UnreadableBody(_)
+            | CallError::UpstreamUrl(_)
             | CallError::InvalidRequest(_)
             | CallError::InvalidArgument { .. } => Code::InvalidValue,
             CallError::RateLimited { .. } => Code::RateExceeded,
             CallError::Http(error) => error.code(),
+            CallError::Mcp(error) => error.code(),
             CallError::Extraction { .. } | CallError::Internal(_) => Code::ExecutionFailed,
         }
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use http::StatusCode;
 
-pub use call::{CallError, ToolError};
+pub use call::{CallError, McpError, ToolError};
 
 /// Why a request was not served. The one place where an error status is chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,3 +1,4 @@
 //! Executors, one folder per handler. An executor gets the credentials that its tool names, never the keyring.
 
 pub mod http;
+pub mod mcp;

@@ -96,7 +96,7 @@ pub async fn admit(
     // Also where nothing was found: what exists is told only to those who may ask.
     let identity = match found {
         Match::Endpoint(endpoint) if endpoint.guard == Guard::Public => identity::dev(),
-        _ => identity::identify(&request.headers, snapshot.verifier.as_ref(), now)?,
+        _ => identity::identify(&request.headers, snapshot.verifier.as_deref(), now)?,
     };
     trail.subject = Some(identity.clone());
 
@@ -121,7 +121,7 @@ fn check_signature(
         return Ok(());
     }
     let verdict = signature::check(
-        snapshot.signing.as_ref(),
+        snapshot.signing.as_deref(),
         settings.drift_seconds,
         request
             .headers

@@ -55,10 +55,13 @@ async fn answer(
         return refuse(ctx, Refusal::Internal);
     };
     let uri = session.req_header().uri.clone();
+    let upstream_url = session.req_header().headers.get("x-ati-upstream-url");
+    let upstream_url = upstream_url.map(|url| String::from_utf8_lossy(url.as_bytes()).into_owned());
     let asked = Asked {
         path: uri.path(),
         query: uri.query(),
         body,
+        upstream_url: upstream_url.as_deref(),
     };
     let answer = tokio::select! {
         biased;

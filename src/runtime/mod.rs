@@ -1,19 +1,22 @@
-//! What outlives a snapshot: minted credentials and rate windows. It holds things by key, and knows nothing of where they come from.
+//! What outlives a snapshot: minted credentials, sessions and rate windows. It holds things by key, and knows nothing of where they come from.
 
 mod fresh;
+mod pool;
 mod rate;
 
 use std::path::Path;
 
-pub use fresh::{Fresh, Made};
+pub use fresh::{Fresh, Key, Made};
+pub use pool::{Pool, Pooled};
 pub use rate::{Exceeded, Windows, now_millis};
 
 use crate::credential::Attachment;
-use crate::error::ToolError;
+use crate::error::{McpError, ToolError};
 
 pub struct Runtime {
     pub minted: Fresh<Attachment, ToolError>,
     pub rates: Windows,
+    pub sessions: Pool<McpError>,
 }
 
 impl Runtime {
@@ -21,6 +24,7 @@ impl Runtime {
         Runtime {
             minted: Fresh::default(),
             rates: Windows::new(ati_dir),
+            sessions: Pool::default(),
         }
     }
 }

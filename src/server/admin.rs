@@ -50,6 +50,7 @@ async fn answer(session: &mut ServerSession, shared: &Shared) -> pingora_error::
         _ if !known => (StatusCode::METHOD_NOT_ALLOWED, "text/plain", String::new()),
         "/metrics" => (StatusCode::OK, "text/plain; version=0.0.4", metrics()),
         "/credentials" => (StatusCode::OK, "application/json", credentials()),
+        "/providers" => (StatusCode::OK, "application/json", providers(shared)),
         "/keyring" => (StatusCode::OK, "application/json", keyring(shared)),
         "/healthz" => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
         "/ready" if shared.ready.load(Ordering::Acquire) => {
@@ -63,7 +64,7 @@ async fn answer(session: &mut ServerSession, shared: &Shared) -> pingora_error::
         _ => (
             StatusCode::NOT_FOUND,
             "text/plain",
-            "not found: /metrics, /healthz, /ready, /keyring and /credentials are here\n"
+            "not found: /metrics, /healthz, /ready, /keyring, /credentials and /providers are here\n"
                 .to_owned(),
         ),
     };
@@ -91,6 +92,11 @@ fn keyring(shared: &Shared) -> String {
         "reloads_failed": failed,
     });
     answer.to_string() + "\n"
+}
+
+/// How MCP servers are, by provider.
+fn providers(shared: &Shared) -> String {
+    serde_json::to_string(&shared.states.all()).unwrap_or_default() + "\n"
 }
 
 /// How upstreams take our credentials, by name.

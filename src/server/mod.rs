@@ -6,6 +6,7 @@
 mod accept;
 mod admin;
 mod connection;
+mod discovery;
 mod downstream;
 mod drain;
 mod handover;
@@ -34,8 +35,10 @@ use tracing::{error, info, warn};
 pub use listen::Addresses;
 
 use crate::api::Services;
+use crate::catalog::remembered;
 use crate::config::{self, Environment, Flags, Settings};
 use crate::error::{Code, Failure};
+use crate::exec;
 use crate::files;
 use crate::gateway::Load;
 use crate::runtime::Runtime;
@@ -74,6 +77,8 @@ struct Shared {
     current: Arc<ArcSwap<Snapshot>>,
     load: Arc<Load>,
     services: Arc<Services>,
+    /// How MCP servers are.
+    states: discovery::States,
     /// As many as there are descriptors for, whatever the settings say.
     most_connections: usize,
     /// Connections of callers, through whichever listener.
@@ -113,13 +118,21 @@ impl Server {
             );
         }
         reload::observe(&built.snapshot, &built.warnings);
-        let current = Arc::new(ArcSwap::from_pointee(built.snapshot));
+        let known =
+            remembered::recall_all(&built.snapshot.settings.ati_dir, &built.snapshot.catalog);
+        let current = Arc::new(ArcSwap::from_pointee(built.snapshot.with_listings(&known)));
         Ok(Server {
             listeners,
             upgrade,
             predecessor,
             addresses,
-            reloader: Arc::new(Reloader::new(flags, env, built.held, current.clone())),
+            reloader: Arc::new(Reloader::new(
+                flags,
+                env,
+                built.held,
+                current.clone(),
+                known,
+            )),
             current,
             most_connections,
         })
@@ -143,6 +156,7 @@ impl Server {
             current: self.current.clone(),
             load: Arc::default(),
             services: services.clone(),
+            states: discovery::States::default(),
             most_connections: self.most_connections,
             open: AtomicUsize::new(0),
             ready: AtomicBool::new(true),
@@ -189,6 +203,7 @@ impl Server {
             }
             notify::ready("serving");
             let watchdog = tokio::spawn(notify::watchdog(workers.clone()));
+            let discovery = tokio::spawn(discovery::run(shared.clone(), self.reloader.clone()));
 
             let mut handed_over = false;
             tokio::pin!(stop);
@@ -234,6 +249,7 @@ impl Server {
             }
 
             watchdog.abort();
+            discovery.abort();
             successors.close();
             while let Ok(late) = successors.try_recv() {
                 late.refuse("it is stopping");
@@ -257,6 +273,7 @@ impl Server {
             workers.close_idle().await;
             drain::wait(&shared, settings.drain, &mut signals).await;
             drain::abandon(&services.abandon).await;
+            exec::mcp::close_all(&services.runtime).await;
             services.audit.flush();
             if let Some(keeper) = keeper {
                 keeper.stop();

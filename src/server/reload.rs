@@ -1,13 +1,16 @@
 //! SIGHUP: a new snapshot, whole, or the old one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
 use tracing::{error, info, warn};
 use zeroize::Zeroizing;
 
 use super::notify;
+use crate::catalog::mcp::{Listing, Listings};
+use crate::catalog::{Catalog, remembered};
 use crate::config::{self, Environment, Flags, Listener, Settings, Tls};
 use crate::error::Problem;
 use crate::keyring::{SessionKey, Source};
@@ -19,8 +22,12 @@ pub struct Reloader {
     flags: Flags,
     env: Environment,
     current: Arc<ArcSwap<Snapshot>>,
-    /// The one-shot key outlives its file here. Holding the lock also makes reloads take turns.
+    /// The one-shot key outlives its file here. Holding the lock also makes whoever builds a snapshot take turns.
     held: Mutex<Option<SessionKey>>,
+    /// What servers said that they have.
+    listings: Mutex<Listings>,
+    /// Counts the reloads.
+    generation: watch::Sender<u64>,
 }
 
 impl Reloader {
@@ -29,6 +36,7 @@ impl Reloader {
         mut env: Environment,
         held: Option<SessionKey>,
         current: Arc<ArcSwap<Snapshot>>,
+        listings: Listings,
     ) -> Self {
         env.warnings.clear(); // said once, at start
         Reloader {
@@ -36,7 +44,52 @@ impl Reloader {
             env,
             current,
             held: Mutex::new(held),
+            listings: Mutex::new(listings),
+            generation: watch::Sender::new(0),
         }
+    }
+
+    /// Changes with every reload.
+    pub fn generation(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    pub fn listing(&self, provider: &str) -> Option<Arc<Listing>> {
+        self.listings().get(provider).cloned()
+    }
+
+    /// What a server has now becomes part of the snapshot. Whether that is news.
+    pub fn publish(&self, provider: &str, listing: Arc<Listing>) -> bool {
+        let _turn = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listings = self.listings();
+        let old = listings.insert(provider.to_owned(), listing.clone());
+        if old.is_some_and(|old| old.tools == listing.tools) {
+            return false;
+        }
+        let snapshot = self.current.load().with_listings(&listings);
+        self.current.store(Arc::new(snapshot));
+        true
+    }
+
+    fn listings(&self) -> MutexGuard<'_, Listings> {
+        self.listings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those that are still about the same servers; what is known of new ones is on disk.
+    fn still_listed(&self, new: &Snapshot) -> Listings {
+        let old = self.current.load();
+        let server = |catalog: &Catalog, name: &str| {
+            let provider = catalog.providers().iter().find(|one| one.name == name);
+            provider.and_then(|one| one.mcp()).map(remembered::identity)
+        };
+        let mut listings = remembered::recall_all(&new.settings.ati_dir, &new.catalog);
+        for (name, listing) in self.listings().iter() {
+            let same = server(&old.catalog, name) == server(&new.catalog, name);
+            if same && server(&new.catalog, name).is_some() {
+                listings.insert(name.clone(), listing.clone());
+            }
+        }
+        listings
     }
 
     /// On a thread of its own: files are read, which may block, and nothing waits for it, not even the end.
@@ -75,7 +128,6 @@ impl Reloader {
                 let keyring = built.snapshot.keyring.source().as_str();
                 let keys = built.snapshot.keyring.len();
                 let providers = built.snapshot.catalog.providers().len();
-                let tools = built.snapshot.catalog.public_count();
                 built.snapshot.adopt(&self.current.load());
                 let old = self.current.load_full();
                 let value = |snapshot: &Snapshot, name: &str| {
@@ -88,7 +140,12 @@ impl Reloader {
                     let (was, is) = (value(&old, name), value(&built.snapshot, name));
                     is.is_some() && was.map(Zeroizing::new) == is.map(Zeroizing::new)
                 });
-                self.current.store(Arc::new(built.snapshot));
+                let listings = self.still_listed(&built.snapshot);
+                let snapshot = built.snapshot.with_listings(&listings);
+                let tools = snapshot.catalog.public_count();
+                *self.listings() = listings;
+                self.current.store(Arc::new(snapshot));
+                self.generation.send_modify(|generation| *generation += 1);
                 info!(keyring, keys, providers, tools, "reload done");
                 true
             }
@@ -193,7 +250,7 @@ pub fn observe(snapshot: &Snapshot, warnings: &[Problem]) {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     METRICS.keyring_loaded.set(loaded.as_secs_f64());
-    for (listener, certificate) in &snapshot.certificates {
+    for (listener, certificate) in snapshot.certificates.iter() {
         METRICS.certificate_expires(listener, certificate.expires);
     }
 }

@@ -9,6 +9,7 @@ pub use certificates::{Certificate, Certificates};
 
 use crate::auth::signature::{Mode, SigningKeys};
 use crate::auth::token::{VerificationKey, Verifier};
+use crate::catalog::mcp::Listings;
 use crate::catalog::{Catalog, Specs};
 use crate::config::{self, ManifestFile, Settings};
 use crate::egress::{self, Clients, Guard, Resolver};
@@ -20,20 +21,22 @@ use crate::route::Table;
 /// RFC 7518 wants a key as long as the hash.
 const SHORT_SECRET: usize = 32;
 
+/// Its parts are shared, because a server that lists its tools makes a new one with the same everything else.
+#[derive(Clone)]
 pub struct Snapshot {
-    pub settings: Settings,
-    pub keyring: Keyring,
-    pub signing: Option<SigningKeys>,
-    pub verifier: Option<Verifier>,
-    pub catalog: Catalog,
-    pub routes: Table,
+    pub settings: Arc<Settings>,
+    pub keyring: Arc<Keyring>,
+    pub signing: Option<Arc<SigningKeys>>,
+    pub verifier: Option<Arc<Verifier>>,
+    pub catalog: Arc<Catalog>,
+    pub routes: Arc<Table>,
     /// Of our own listeners.
-    pub certificates: Certificates,
+    pub certificates: Arc<Certificates>,
     pub resolver: Arc<Resolver>,
     /// The way out of tools.
     pub clients: Arc<Clients>,
     /// What tools present that is the same for every caller.
-    pub prepared: Prepared,
+    pub prepared: Arc<Prepared>,
     pub keyring_loaded: SystemTime,
 }
 
@@ -136,16 +139,16 @@ impl Snapshot {
         }
         Ok(Built {
             snapshot: Snapshot {
-                keyring,
-                signing,
-                verifier,
+                keyring: Arc::new(keyring),
+                signing: signing.map(Arc::new),
+                verifier: verifier.map(Arc::new),
                 resolver,
                 clients: Arc::new(clients),
-                prepared: Prepared::new(catalog.providers().len()),
-                settings,
-                catalog,
-                routes,
-                certificates,
+                prepared: Arc::new(Prepared::new(catalog.providers().len())),
+                settings: Arc::new(settings),
+                catalog: Arc::new(catalog),
+                routes: Arc::new(routes),
+                certificates: Arc::new(certificates),
                 keyring_loaded: SystemTime::now(),
             },
             warnings,
@@ -158,20 +161,20 @@ impl Snapshot {
         static RETIRED: LazyLock<Arc<Snapshot>> = LazyLock::new(|| {
             let nobody = Arc::new(Resolver::new(&[]));
             Arc::new(Snapshot {
-                settings: Settings::default(),
-                keyring: Keyring::empty(),
+                settings: Arc::default(),
+                keyring: Arc::new(Keyring::empty()),
                 signing: None,
                 verifier: None,
-                catalog: Catalog::default(),
-                routes: Table::default(),
-                certificates: Certificates::new(),
+                catalog: Arc::default(),
+                routes: Arc::default(),
+                certificates: Arc::default(),
                 clients: Arc::new(Clients::new(
                     &egress::Settings::default(),
                     Guard::On,
                     nobody.clone(),
                 )),
                 resolver: nobody,
-                prepared: Prepared::default(),
+                prepared: Arc::default(),
                 keyring_loaded: UNIX_EPOCH,
             })
         });
@@ -180,9 +183,19 @@ impl Snapshot {
 
     /// Keep what the old one has that is still good: known addresses, open connections.
     pub fn adopt(&mut self, old: &Snapshot) {
-        self.routes.adopt(&old.routes);
+        if let Some(routes) = Arc::get_mut(&mut self.routes) {
+            routes.adopt(&old.routes);
+        }
         if self.clients.same_as(&old.clients) {
             self.clients = old.clients.clone();
+        }
+    }
+
+    /// The same with the tools that servers list now.
+    pub fn with_listings(&self, listings: &Listings) -> Self {
+        Snapshot {
+            catalog: Arc::new(self.catalog.with_listings(listings)),
+            ..self.clone()
         }
     }
 
@@ -242,8 +255,7 @@ fn load_keyring(
 /// A tool whose key is missing refuses its calls. A name that only tenants have is there for them.
 fn warn_about_missing_keys(catalog: &Catalog, keyring: &Keyring, warnings: &mut Vec<Problem>) {
     for provider in catalog.providers() {
-        let names = provider.http().map(|http| http.key_names());
-        for name in names.into_iter().flatten() {
+        for name in provider.key_names() {
             if keyring.get(name).is_none() && !keyring.has_tenants_of(name) {
                 let message =
                     format!("'{name}' is not in the keyring; calls of its tools are refused");

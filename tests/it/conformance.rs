@@ -32,7 +32,7 @@ fn manifests_are_counted_and_their_handlers_missed() {
     let proxy = Setup::new()
         .file(
             "manifests/a.toml",
-            "[provider]\nname = 'a'\nhandler = 'mcp'\n",
+            "[provider]\nname = 'a'\nhandler = 'cli'\n",
         )
         .start();
     assert_eq!(proxy.client().get("/health").json()["providers"], 1);
@@ -40,7 +40,7 @@ fn manifests_are_counted_and_their_handlers_missed() {
         proxy
             .log
             .text()
-            .contains("handler 'mcp' is not part of this build")
+            .contains("handler 'cli' is not part of this build")
     );
 }
 

@@ -413,6 +413,9 @@ fn installed_pid(news: &str) -> u32 {
     pid.parse().unwrap()
 }
 
+/// Goes on until it is told to end: how many were served, and what failed.
+type Work = Box<dyn Fn(&AtomicBool) -> (usize, Vec<String>) + Send>;
+
 /// Load of three kinds, by callers that try once more where a kept connection closes before the first byte of an answer.
 struct Load {
     over: Arc<AtomicBool>,
@@ -424,7 +427,7 @@ impl Load {
         let over = Arc::new(AtomicBool::new(false));
         let edge = proxy.edge;
         let mut threads = Vec::new();
-        let mut spawn = |work: Box<dyn Fn(&AtomicBool) -> (usize, Vec<String>) + Send>| {
+        let mut spawn = |work: Work| {
             let over = over.clone();
             threads.push(std::thread::spawn(move || work(&over)));
         };

@@ -15,6 +15,7 @@ mod heavy;
 mod hostile;
 mod lifecycle;
 mod listeners;
+mod mcp;
 mod openapi;
 mod passthrough;
 mod provider;

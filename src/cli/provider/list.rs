@@ -3,9 +3,11 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 use tracing::info;
 
-use super::super::{Format, local::Local, output};
+use super::super::local::{Local, ago};
+use super::super::{Format, output};
 use super::name;
 use super::write::manifest_path;
+use crate::catalog::remembered;
 use crate::config::{self, ManifestFile, Origin};
 use crate::error::{Code, Failure};
 
@@ -67,7 +69,11 @@ pub fn list(format: Format) -> Result<u8, Failure> {
         .iter()
         .map(|manifest| {
             let tools = match manifest.handler.as_str() {
-                "mcp" => "auto".to_owned(),
+                // As of the last time that its server was asked.
+                "mcp" => match counts.get(&manifest.name) {
+                    None => "auto".to_owned(),
+                    Some(count) => count.to_string(),
+                },
                 "cli" if manifest.tools.is_empty() => "1".to_owned(),
                 _ => counts.get(&manifest.name).copied().unwrap_or(0).to_string(),
             };
@@ -134,12 +140,38 @@ pub fn info(name: &str, format: Format) -> Result<u8, Failure> {
                 info[key] = json!(value);
             }
         }
+        info["server"] = server(name);
     }
     if let Some(skills) = manifest.provider.get("skills") {
         info["skills"] = json!(skills);
     }
     output::value(&info, format);
     Ok(0)
+}
+
+/// How a server is, asked now; where it doesn't answer, what is known of it.
+fn server(name: &str) -> Value {
+    let asked = Local::load().and_then(|mut local| {
+        let provider = local.provider(name);
+        let gone = || Failure::new(Code::ProviderNotFound, format!("'{name}' can't be used"));
+        let provider = provider.ok_or_else(gone)?;
+        let known = remembered::recall(&config::ati_dir(), &provider);
+        Ok((local.probe(&provider), known))
+    });
+    match asked {
+        Err(failure) => json!({"state": "down", "error": failure.to_string()}),
+        Ok((Ok(listing), _)) => json!({
+            "state": "ready",
+            "protocol": listing.protocol,
+            "tools": listing.tools.len(),
+        }),
+        Ok((Err(failure), known)) => json!({
+            "state": "down",
+            "error": failure.to_string(),
+            "tools": known.as_ref().map(|known| known.tools.len()),
+            "listed": known.map(|known| ago(known.at)),
+        }),
+    }
 }
 
 /// By the file's name, which is what `add` and `import` made.

@@ -3,11 +3,13 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Map, Value, json};
 use tracing::info;
 
+use super::super::local::Local;
 use super::super::{Format, output};
 use super::add::{self, Server};
 use super::import::{self, auth_summary};
 use super::name;
 use super::write::save_private;
+use crate::catalog::mcp::Listing;
 use crate::catalog::openapi::Scheme;
 use crate::config::{self, Environment};
 use crate::credential::Template;
@@ -207,9 +209,20 @@ fn load_mcp(args: &Load) -> Result<Option<Value>, Failure> {
         "command": server.command,
         "setup_commands": setup(&missing),
         "cached_until": until,
-        "probe": "failed",
-        "probe_error": "MCP servers are not part of this build yet",
     });
+    match probe(&name) {
+        Ok(listing) => {
+            let named = listing.named(&name);
+            let tools: Vec<&String> = named.iter().map(|(name, _)| name).collect();
+            summary["probe"] = json!("ok");
+            summary["tools_count"] = json!(tools.len());
+            summary["tools"] = json!(tools);
+        }
+        Err(failure) => {
+            summary["probe"] = json!("failed");
+            summary["probe_error"] = json!(failure.to_string());
+        }
+    }
     if let Some(key) = key {
         summary["auth"] = json!({"type": server.auth, "key_name": key, "resolved": !needs_auth});
     }
@@ -217,6 +230,16 @@ fn load_mcp(args: &Load) -> Result<Option<Value>, Failure> {
         summary["env_vars"] = Value::Object(variables);
     }
     Ok(Some(summary))
+}
+
+/// Ask the server now; what it says is kept, too.
+fn probe(name: &str) -> Result<Listing, Failure> {
+    let mut local = Local::load()?;
+    let provider = local.provider(name).ok_or_else(|| {
+        let message = format!("'{name}' can't be used: see 'ati provider validate'");
+        Failure::new(Code::ProviderNotFound, message)
+    })?;
+    local.probe(&provider)
 }
 
 /// Until when it is kept.

@@ -34,7 +34,7 @@ pub struct GeneratorRecipe {
 impl GeneratorRecipe {
     /// Whether what it makes is for one call.
     pub(super) fn keeps_nothing(&self) -> bool {
-        let http = self.provider.http();
+        let http = self.provider.presents();
         let generator = http.and_then(|http| http.generator.as_ref());
         generator.is_none_or(|generator| generator.cache_ttl == 0)
     }
@@ -42,7 +42,7 @@ impl GeneratorRecipe {
     pub(super) async fn mint(&self) -> Result<Minted, ToolError> {
         let generator = self
             .provider
-            .http()
+            .presents()
             .and_then(|http| http.generator.as_ref());
         let Some(generator) = generator else {
             return Err(failed("there is none"));
@@ -82,12 +82,13 @@ impl GeneratorRecipe {
         let mut minted = Minted {
             value: Zeroizing::new(text.as_bytes().to_vec()),
             headers: Vec::new(),
+            env: Vec::new(),
             lifetime: Duration::from_secs(generator.cache_ttl),
         };
         if generator.json {
             pick(&text, &generator.inject, &mut minted)?;
         }
-        if minted.value.is_empty() && minted.headers.is_empty() {
+        if minted.value.is_empty() && minted.headers.is_empty() && minted.env.is_empty() {
             return Err(failed("Generator printed nothing"));
         }
         Ok(minted)
@@ -133,8 +134,7 @@ fn pick(text: &str, inject: &[(String, Inject)], minted: &mut Minted) -> Result<
         let value = Zeroizing::new(value.into_bytes());
         match to {
             Inject::Header(name) => minted.headers.push((HeaderName::clone(name), value)),
-            // For handlers that start programs.
-            Inject::Env(_) => {}
+            Inject::Env(name) => minted.env.push((name.clone(), value)),
             Inject::Primary => minted.value = value,
         }
     }

@@ -4,7 +4,7 @@ mod generator;
 mod multipart;
 mod oauth;
 mod request;
-mod send;
+pub(super) mod send;
 mod style;
 mod xai;
 
@@ -32,7 +32,7 @@ const LONGEST_ERROR: usize = 64 << 10;
 /// What every call goes out with.
 #[derive(Clone, Copy)]
 pub struct Means<'a> {
-    pub clients: &'a Clients,
+    pub clients: &'a Arc<Clients>,
     pub runtime: &'a Runtime,
     pub limits: &'a ToolSettings,
 }
@@ -139,7 +139,7 @@ async fn call(
     }
 }
 
-async fn obtain(
+pub(super) async fn obtain(
     presents: &Presents,
     source: Option<IpAddr>,
     means: Means<'_>,
@@ -161,7 +161,8 @@ async fn obtain(
         let value = mint
             .beside
             .with_minted(&mint.credential, &minted.value, &headers)
-            .ok_or_else(|| ToolError::UnusableKey("minted".to_owned()))?;
+            .ok_or_else(|| ToolError::UnusableKey("minted".to_owned()))?
+            .with_environment(&minted.value, &minted.env);
         Ok(Made {
             value,
             lifetime: minted.lifetime,
@@ -180,6 +181,8 @@ async fn obtain(
 struct Minted {
     value: Zeroizing<Vec<u8>>,
     headers: Vec<(::http::HeaderName, Zeroizing<Vec<u8>>)>,
+    /// For programs.
+    env: Vec<(String, Zeroizing<Vec<u8>>)>,
     lifetime: std::time::Duration,
 }
 

@@ -78,6 +78,7 @@ impl OAuthRecipe {
         Ok(Minted {
             value: Zeroizing::new(token.as_bytes().to_vec()),
             headers: Vec::new(),
+            env: Vec::new(),
             lifetime: Duration::from_secs(seconds.unwrap_or(LIFETIME)),
         })
     }

@@ -151,7 +151,7 @@ impl Hop {
     }
 }
 
-fn append(url: &mut Url, pair: &str) {
+pub fn append(url: &mut Url, pair: &str) {
     // However either is written.
     let named = |pair: &str| {
         let name = pair.split('=').next().unwrap_or_default().replace('+', " ");

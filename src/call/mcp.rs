@@ -1,0 +1,91 @@
+//! From an MCP manifest to a server: which one, and as whom.
+
+use std::sync::Arc;
+
+use url::Url;
+use zeroize::Zeroizing;
+
+use super::credentials;
+use crate::auth::Identity;
+use crate::catalog::Provider;
+use crate::catalog::mcp::{Mcp, Transport};
+use crate::credential::{Lookup, Template};
+use crate::error::ToolError;
+use crate::exec::http::{Prepared, Presents};
+use crate::exec::mcp::{Server, Target};
+
+/// `elsewhere` is the URL that the caller has for it, checked already.
+pub fn target(
+    provider: &Arc<Provider>,
+    mcp: &Mcp,
+    called: &str,
+    elsewhere: Option<Url>,
+    lookup: &Lookup<'_>,
+    identity: &Identity,
+    prepared: &Prepared,
+) -> Result<Target, ToolError> {
+    let presents = credentials::resolve(provider, called, lookup, identity, prepared)?;
+    let mut parts: Vec<Zeroizing<Vec<u8>>> = Vec::new();
+    let mut depends_on = |part: &[u8]| parts.push(Zeroizing::new(part.to_vec()));
+    depends_on(provider.name.as_bytes());
+    let server = match &mcp.transport {
+        Transport::Stdio { command, args, env } => {
+            depends_on(command.as_bytes());
+            for arg in args {
+                depends_on(arg.as_bytes());
+            }
+            let mut filled = Vec::new();
+            for (name, template) in env {
+                let value = fill(template, lookup)?;
+                depends_on(name.as_bytes());
+                depends_on(value.as_bytes());
+                filled.push((name.clone(), value));
+            }
+            Server::Program {
+                program: command.clone(),
+                args: args.clone(),
+                env: filled,
+            }
+        }
+        Transport::Http { .. } => {
+            let url = match elsewhere {
+                Some(url) => url,
+                None => own_url(mcp, lookup)?,
+            };
+            depends_on(url.as_str().as_bytes());
+            Server::Endpoint(url)
+        }
+    };
+    // Whoever presents something else is somebody else to the server.
+    for name in mcp.http.key_names() {
+        depends_on(name.as_bytes());
+        depends_on(lookup.get(name).map_or(&b""[..], |secret| secret.expose()));
+    }
+    if let Presents::Minted(mint) = &presents {
+        depends_on(&mint.key);
+    }
+    Ok(Target {
+        provider: provider.name.as_str().into(),
+        key: credentials::hash(parts.iter().map(|part| part.as_slice())),
+        server,
+        presents,
+        source: mcp.http.source,
+    })
+}
+
+fn own_url(mcp: &Mcp, lookup: &Lookup<'_>) -> Result<Url, ToolError> {
+    let text = match &mcp.http.url {
+        Some(template) => fill(template, lookup)?,
+        None => Zeroizing::new(mcp.http.base_url.clone()),
+    };
+    let url = Url::parse(&text).ok();
+    url.filter(|url| matches!(url.scheme(), "http" | "https"))
+        .ok_or(ToolError::BadUrl("mcp_url is no http or https URL"))
+}
+
+fn fill(template: &Template, lookup: &Lookup<'_>) -> Result<Zeroizing<String>, ToolError> {
+    let filled = template.expand(lookup).map_err(credentials::missing)?;
+    Ok(Zeroizing::new(
+        String::from_utf8_lossy(&filled).into_owned(),
+    ))
+}

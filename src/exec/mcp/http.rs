@@ -1,0 +1,407 @@
+//! A server behind a URL: the HTTP of the streamable transport, through our own way out. The protocol above it is rmcp's.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, Stream, StreamExt};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage,
+};
+use rmcp::transport::streamable_http_client::{
+    SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
+};
+use sse_stream::{Sse, SseStream};
+use url::Url;
+
+use super::lines::{LONGEST_MESSAGE, understand};
+use crate::credential::Attachment;
+use crate::egress::Clients;
+use crate::error::{McpError, ToolError};
+use crate::exec::http::send;
+
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// More of a refusal than this says nothing more.
+const LONGEST_ERROR: usize = 4096;
+/// Codes that only a server of the stateless era has.
+const MODERN: [i32; 3] = [-32020, -32021, -32022];
+
+/// Why a request came to nothing.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(pub McpError);
+
+type Fault = StreamableHttpError<Refused>;
+
+#[derive(Clone)]
+pub struct Endpoint(Arc<Inner>);
+
+struct Inner {
+    provider: Arc<str>,
+    clients: Arc<Clients>,
+    source: Option<IpAddr>,
+    url: Url,
+    attachment: Arc<Attachment>,
+}
+
+impl Endpoint {
+    pub fn new(
+        provider: &Arc<str>,
+        clients: Arc<Clients>,
+        source: Option<IpAddr>,
+        url: Url,
+        attachment: Arc<Attachment>,
+    ) -> Self {
+        Endpoint(Arc::new(Inner {
+            provider: provider.clone(),
+            clients,
+            source,
+            url,
+            attachment,
+        }))
+    }
+}
+
+impl Inner {
+    /// One request, with our credential in place of whatever stands under its name. Redirects aren't followed: a session is with one server.
+    async fn send(
+        &self,
+        method: Method,
+        headers: HeaderMap,
+        body: Option<Vec<u8>>,
+    ) -> Result<reqwest::Response, Fault> {
+        let refused = |error: ToolError| Fault::Client(Refused(error.into()));
+        send::check(&self.clients, &self.url).map_err(refused)?;
+        let client = send::client(&self.clients, self.source).map_err(refused)?;
+        let mut url = self.url.clone();
+        if let Some(pair) = self.attachment.query(true) {
+            send::append(&mut url, &String::from_utf8_lossy(pair.expose()));
+        }
+        let mut request = reqwest::Request::new(method, url);
+        *request.headers_mut() = headers;
+        let headers = request.headers_mut();
+        let _ = self.attachment.attach(true, |name, value| {
+            headers.insert(name, value);
+            Ok::<_, std::convert::Infallible>(())
+        });
+        *request.body_mut() = body.map(Into::into);
+        let response = client.execute(request).await;
+        let response = response.map_err(|e| refused(send::failed(&e, &self.url.origin())))?;
+        self.attachment.observe(response.status().as_u16());
+        Ok(response)
+    }
+
+    /// What a server says when it says no, without what it was told.
+    async fn status(&self, response: reqwest::Response) -> McpError {
+        let status = response.status().as_u16();
+        let mut body = read(response, LONGEST_ERROR).await.unwrap_or_default();
+        self.attachment.scrub(&mut body);
+        McpError::Status {
+            provider: self.provider.to_string(),
+            status,
+            body: String::from_utf8_lossy(&body).trim().to_owned(),
+        }
+    }
+
+    fn garbage(&self, what: &str) -> Fault {
+        Fault::Client(Refused(McpError::Garbage {
+            provider: self.provider.to_string(),
+            what: what.to_owned(),
+        }))
+    }
+
+    fn headers(
+        &self,
+        session: Option<&str>,
+        custom: HashMap<HeaderName, HeaderValue>,
+    ) -> HeaderMap {
+        let mut headers: HeaderMap = custom.into_iter().collect();
+        headers.insert(ACCEPT, BOTH);
+        if let Some(session) = session.and_then(|id| HeaderValue::from_str(id).ok()) {
+            headers.insert(SESSION, session);
+        }
+        headers
+    }
+}
+
+impl StreamableHttpClient for Endpoint {
+    type Error = Refused;
+
+    async fn post_message(
+        &self,
+        _: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        _: Option<String>,
+        custom: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, Fault> {
+        let had_session = session.is_some();
+        let mut headers = self.0.headers(session.as_deref(), custom);
+        headers.insert(CONTENT_TYPE, JSON);
+        let body = serde_json::to_vec(&message)?;
+        let response = self.0.send(Method::POST, headers, Some(body)).await?;
+        let status = response.status().as_u16();
+        if matches!(status, 202 | 204) {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        if status == 404 && had_session {
+            return Err(Fault::SessionExpired);
+        }
+        let asks = asks(&message);
+        if !response.status().is_success() {
+            let refusal = self.0.status(response).await;
+            return declined(status, refusal, asks);
+        }
+        let session = response.headers().get(SESSION);
+        let session = session.and_then(|id| Some(id.to_str().ok()?.to_owned()));
+        match kind(&response) {
+            Kind::Events => Ok(StreamableHttpPostResponse::Sse(events(response), session)),
+            Kind::Json => {
+                let body = read(response, LONGEST_MESSAGE).await;
+                let body = body.map_err(|_| {
+                    self.0
+                        .garbage("an answer of more than 50 MB, or a broken one")
+                })?;
+                match (messages(&body), asks) {
+                    (None, None) => Ok(StreamableHttpPostResponse::Accepted),
+                    (None, Some(_)) => Err(self.0.garbage("an answer that is no JSON-RPC")),
+                    (Some(mut all), _) if all.len() == 1 => {
+                        Ok(StreamableHttpPostResponse::Json(all.remove(0), session))
+                    }
+                    (Some(all), _) => Ok(StreamableHttpPostResponse::Sse(batch(&all), session)),
+                }
+            }
+            Kind::Other if asks.is_none() => Ok(StreamableHttpPostResponse::Accepted),
+            Kind::Other => Err(self
+                .0
+                .garbage("an answer that is neither JSON nor an event stream")),
+        }
+    }
+
+    async fn delete_session(
+        &self,
+        _: Arc<str>,
+        session: Arc<str>,
+        _: Option<String>,
+        custom: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<(), Fault> {
+        let headers = self.0.headers(Some(&session), custom);
+        self.0.send(Method::DELETE, headers, None).await.map(drop)
+    }
+
+    async fn get_stream(
+        &self,
+        _: Arc<str>,
+        session: Option<Arc<str>>,
+        last_event: Option<String>,
+        _: Option<String>,
+        custom: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
+        let mut headers = self.0.headers(session.as_deref(), custom);
+        if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
+            headers.insert(LAST_EVENT, id);
+        }
+        let response = self.0.send(Method::GET, headers, None).await?;
+        match (response.status().is_success(), kind(&response)) {
+            (true, Kind::Events) => Ok(events(response)),
+            _ => Err(Fault::ServerDoesNotSupportSse),
+        }
+    }
+}
+
+/// The request that waits for an answer, and whether it only asks which era this is.
+fn asks(message: &ClientJsonRpcMessage) -> Option<(RequestId, bool)> {
+    match message {
+        ClientJsonRpcMessage::Request(request) => {
+            let probing = matches!(request.request, ClientRequest::DiscoverRequest(_));
+            Some((request.id.clone(), probing))
+        }
+        _ => None,
+    }
+}
+
+/// A refusal may be an answer: a JSON-RPC error, or the sign of a server of the older era.
+fn declined(
+    status: u16,
+    refusal: McpError,
+    asks: Option<(RequestId, bool)>,
+) -> Result<StreamableHttpPostResponse, Fault> {
+    let body = match &refusal {
+        McpError::Status { body, .. } => body.as_bytes(),
+        _ => b"",
+    };
+    let error = match understand(body) {
+        Some(ServerJsonRpcMessage::Error(error)) => Some(error.error),
+        _ => None,
+    };
+    let Some((id, probing)) = asks else {
+        return Err(Fault::Client(Refused(refusal)));
+    };
+    let modern = |error: &ErrorData| MODERN.contains(&error.code.0);
+    let answer = match error {
+        _ if matches!(status, 401 | 403 | 429) => None,
+        Some(error) if !probing || modern(&error) => Some(error),
+        _ if probing && (400..500).contains(&status) => {
+            let what = "no server/discover";
+            Some(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, what, None))
+        }
+        other => other,
+    };
+    match answer {
+        Some(error) => {
+            let message = ServerJsonRpcMessage::error(error, Some(id));
+            Ok(StreamableHttpPostResponse::Json(message, None))
+        }
+        None => Err(Fault::Client(Refused(refusal))),
+    }
+}
+
+enum Kind {
+    Json,
+    Events,
+    Other,
+}
+
+fn kind(response: &reqwest::Response) -> Kind {
+    let kind = response.headers().get(CONTENT_TYPE);
+    match kind.and_then(|kind| kind.to_str().ok()) {
+        Some(kind) if kind.starts_with("application/json") => Kind::Json,
+        Some(kind) if kind.starts_with("text/event-stream") => Kind::Events,
+        _ => Kind::Other,
+    }
+}
+
+/// One message, or what earlier revisions call a batch.
+fn messages(body: &[u8]) -> Option<Vec<ServerJsonRpcMessage>> {
+    let body = body.trim_ascii();
+    if let Some(one) = understand(body) {
+        return Some(vec![one]);
+    }
+    let batch: Vec<&serde_json::value::RawValue> = serde_json::from_slice(body).ok()?;
+    let all: Vec<_> = batch
+        .iter()
+        .filter_map(|one| understand(one.get().as_bytes()))
+        .collect();
+    (!all.is_empty()).then_some(all)
+}
+
+fn batch(all: &[ServerJsonRpcMessage]) -> BoxStream<'static, Result<Sse, SseError>> {
+    let events: Vec<_> = all
+        .iter()
+        .filter_map(|one| serde_json::to_string(one).ok())
+        .map(|text| Ok(Sse::default().data(text)))
+        .collect();
+    stream::iter(events).boxed()
+}
+
+/// As they come, each of a bounded size.
+fn events(response: reqwest::Response) -> BoxStream<'static, Result<Sse, SseError>> {
+    SseStream::from_bytes_stream(bounded(response.bytes_stream())).boxed()
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("an event of more than 50 MB")]
+    TooLong,
+    #[error("the stream broke off")]
+    BrokeOff,
+}
+
+fn bounded(
+    bytes: impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static,
+) -> impl Stream<Item = Result<Bytes, Broken>> + Send + 'static {
+    let mut event = Event::default();
+    let mut over = false;
+    bytes
+        .map(move |piece| {
+            let piece = piece.map_err(|_| Broken::BrokeOff)?;
+            event.follow(&piece).then_some(piece).ok_or(Broken::TooLong)
+        })
+        .take_while(move |piece| {
+            let go_on = !over;
+            over |= piece.is_err();
+            std::future::ready(go_on)
+        })
+}
+
+/// How long the event is that is being read.
+#[derive(Default)]
+struct Event {
+    line: usize,
+    all: usize,
+}
+
+impl Event {
+    /// False where it is too long.
+    fn follow(&mut self, piece: &[u8]) -> bool {
+        for byte in piece {
+            match byte {
+                b'\n' if self.line == 0 => self.all = 0,
+                b'\n' => self.line = 0,
+                b'\r' => {}
+                _ => {
+                    self.line += 1;
+                    self.all += 1;
+                }
+            }
+            if self.all > LONGEST_MESSAGE {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+async fn read(response: reqwest::Response, most: usize) -> Result<Vec<u8>, Broken> {
+    let mut body = Vec::new();
+    let mut pieces = response.bytes_stream();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|_| Broken::BrokeOff)?;
+        if body.len() + piece.len() > most {
+            // Of an error, the beginning will do.
+            body.extend_from_slice(&piece[..most - body.len()]);
+            return if most == LONGEST_ERROR {
+                Ok(body)
+            } else {
+                Err(Broken::TooLong)
+            };
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_measured_one_by_one() {
+        let mut event = Event::default();
+        for _ in 0..3 {
+            assert!(event.follow(&vec![b'x'; LONGEST_MESSAGE / 2]));
+            assert!(event.follow(b"\r\n"));
+            assert!(event.follow(b"\r\n"));
+        }
+        assert!(event.follow(&vec![b'x'; LONGEST_MESSAGE]));
+        assert!(event.follow(b"\n"));
+        assert!(!event.follow(b"x"));
+    }
+
+    #[test]
+    fn batches_and_single_messages_are_read() {
+        let one = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        assert_eq!(messages(one.as_bytes()).unwrap().len(), 1);
+        let two = format!("[{one},{one}]");
+        assert_eq!(messages(two.as_bytes()).unwrap().len(), 2);
+        for bad in ["", "[]", "{}", "[1]", "nonsense"] {
+            assert!(messages(bad.as_bytes()).is_none(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What a tool of an MCP server gives, as callers have always got it.
+
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::credential::Attachment;
+use crate::error::McpError;
+
+/// More of a tool's own error than this says nothing more.
+const LONGEST_ERROR: usize = 64 << 10;
+
+/// One item is the result itself: a text that is JSON is that JSON. Several stay together. What was attached is taken out.
+pub fn shape(result: &CallToolResult, secrets: &Attachment) -> Result<Box<RawValue>, McpError> {
+    if result.is_error == Some(true) {
+        let mut text = complaint(result).into_bytes();
+        secrets.scrub(&mut text);
+        let text = String::from_utf8_lossy(&text);
+        let end = text.floor_char_boundary(LONGEST_ERROR);
+        return Err(McpError::Tool(text[..end].to_owned()));
+    }
+    let mut bytes = match result.content.as_slice() {
+        [ContentBlock::Text(text)] => text_of(&text.text),
+        [] if result.structured_content.is_some() => {
+            serde_json::to_vec(&result.structured_content).unwrap_or_default()
+        }
+        [media @ (ContentBlock::Image(_) | ContentBlock::Audio(_))] => {
+            serde_json::to_vec(&plain(media)).unwrap_or_default()
+        }
+        several => {
+            let content: Vec<Value> = several.iter().map(plain).collect();
+            let mut all = Map::new();
+            all.insert("content".to_owned(), content.into());
+            all.insert("isError".to_owned(), false.into());
+            if let Some(structured) = &result.structured_content {
+                all.insert("structuredContent".to_owned(), structured.clone());
+            }
+            serde_json::to_vec(&all).unwrap_or_default()
+        }
+    };
+    secrets.scrub(&mut bytes);
+    let text =
+        || serde_json::value::to_raw_value(&String::from_utf8_lossy(&bytes)).unwrap_or_default();
+    Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
+}
+
+fn text_of(text: &str) -> Vec<u8> {
+    let as_it_is: Result<&RawValue, _> = serde_json::from_str(text.trim());
+    match as_it_is {
+        Ok(json) => json.get().as_bytes().to_vec(),
+        Err(_) => serde_json::to_vec(text).unwrap_or_default(),
+    }
+}
+
+/// Without what is for the protocol only.
+fn plain(block: &ContentBlock) -> Value {
+    match block {
+        ContentBlock::Text(text) => json!({"type": "text", "text": text.text}),
+        other => serde_json::to_value(other).unwrap_or_default(),
+    }
+}
+
+fn complaint(result: &CallToolResult) -> String {
+    let texts: Vec<&str> = result
+        .content
+        .iter()
+        .filter_map(|block| match block {
+            ContentBlock::Text(text) => Some(text.text.as_str()),
+            _ => None,
+        })
+        .collect();
+    match (texts.is_empty(), &result.structured_content) {
+        (false, _) => texts.join("\n"),
+        (true, Some(structured)) => structured.to_string(),
+        (true, None) => "the tool failed, and didn't say why".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shaped(result: Value) -> Result<String, String> {
+        let result: CallToolResult = serde_json::from_value(result).unwrap();
+        let shaped = shape(&result, &Attachment::default());
+        shaped
+            .map(|raw| raw.get().to_owned())
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn one_item_is_the_result_and_several_stay_together() {
+        let text = |text: &str| json!({"type": "text", "text": text});
+        let one = |block: Value| shaped(json!({"content": [block]})).unwrap();
+        assert_eq!(one(text("hello")), "\"hello\"");
+        assert_eq!(one(text(r#"{"b": 1.0, "a": 2}"#)), r#"{"b": 1.0, "a": 2}"#);
+        assert_eq!(one(text(" 12 ")), "12");
+        let image = json!({"type": "image", "data": "AAAA", "mimeType": "image/png"});
+        let shown: Value = serde_json::from_str(&one(image.clone())).unwrap();
+        assert_eq!(shown, image);
+        let both = shaped(json!({"content": [text("a"), image], "structuredContent": {"x": 1}}));
+        let both: Value = serde_json::from_str(&both.unwrap()).unwrap();
+        assert_eq!(both["content"][0]["text"], "a");
+        assert_eq!(both["content"][1]["mimeType"], "image/png");
+        assert_eq!(both["structuredContent"]["x"], 1);
+        assert_eq!(both["isError"], false);
+        assert_eq!(
+            shaped(json!({"content": [], "structuredContent": [1]})).unwrap(),
+            "[1]"
+        );
+    }
+
+    #[test]
+    fn a_tool_that_failed_is_an_error() {
+        let failed =
+            json!({"content": [{"type": "text", "text": "no such file"}], "isError": true});
+        assert_eq!(shaped(failed), Err("no such file".to_owned()));
+        assert!(shaped(json!({"content": [], "isError": true})).is_err());
+    }
+}

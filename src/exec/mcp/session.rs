@@ -1,0 +1,314 @@
+//! One session with one server, used by many at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rmcp::RoleClient;
+use rmcp::handler::client::ClientHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ClientConfig, Implementation, JsonObject,
+    PaginatedRequestParams, ProtocolVersion, Tool,
+};
+use rmcp::service::{
+    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, NotificationContext,
+    RunningService, ServiceError,
+};
+use rmcp::transport::Transport;
+use rmcp::transport::streamable_http_client::StreamableHttpError;
+use tokio::sync::Semaphore;
+
+use super::http::Refused;
+use super::trouble::Trouble;
+use crate::error::McpError;
+use crate::runtime::Pooled;
+
+/// Calls that a server is given at a time, and how many may wait for that.
+const AT_A_TIME: usize = 64;
+const WAITING: usize = 1024;
+/// A list of tools is followed this far.
+const MOST_PAGES: usize = 100;
+const MOST_TOOLS: usize = 10_000;
+
+/// Which way a server wants to be spoken to, once that is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Era {
+    #[default]
+    Unknown,
+    /// `initialize` and a session.
+    Handshake,
+    /// Every request for itself.
+    Stateless,
+}
+
+/// Our side of a session: nothing is offered to servers but to hear that their tools have changed.
+struct Face {
+    changed: Arc<AtomicBool>,
+}
+
+impl ClientHandler for Face {
+    fn get_info(&self) -> ClientConfig {
+        let mut info = ClientConfig::default();
+        info.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
+        info.client_info = Implementation::new("ati", env!("CARGO_PKG_VERSION"));
+        info
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.changed.store(true, Ordering::Release);
+    }
+}
+
+pub struct Session {
+    provider: Arc<str>,
+    service: RunningService<RoleClient, Face>,
+    trouble: Arc<Trouble>,
+    places: Semaphore,
+    waiting: AtomicUsize,
+    changed: Arc<AtomicBool>,
+}
+
+impl Pooled for Session {
+    fn is_open(&self) -> bool {
+        !self.service.is_closed() && !self.service.is_transport_closed()
+    }
+}
+
+impl Session {
+    /// The handshake, in whichever era the server lives.
+    pub async fn begin<T: Transport<RoleClient> + 'static>(
+        provider: &Arc<str>,
+        transport: T,
+        era: Era,
+        trouble: Arc<Trouble>,
+        limit: Duration,
+    ) -> Result<Self, McpError> {
+        let changed = Arc::new(AtomicBool::new(false));
+        let face = Face {
+            changed: changed.clone(),
+        };
+        let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
+        let mode = match era {
+            Era::Unknown => ClientLifecycleMode::Auto {
+                preferred_versions,
+                legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
+            },
+            Era::Handshake => ClientLifecycleMode::Initialize,
+            Era::Stateless => ClientLifecycleMode::Discover { preferred_versions },
+        };
+        let begun = tokio::time::timeout(limit, face.serve_with_lifecycle(transport, mode)).await;
+        let service = match begun {
+            Err(_) if trouble.heard_garbage() => {
+                return Err(McpError::Garbage {
+                    provider: provider.to_string(),
+                    what: format!(
+                        "the server was not ready within {} s{}",
+                        limit.as_secs(),
+                        trouble.circumstances()
+                    ),
+                });
+            }
+            Err(_) => {
+                return Err(McpError::StartTimeout {
+                    provider: format!("{provider}{}", trouble.circumstances()),
+                    seconds: limit.as_secs(),
+                });
+            }
+            Ok(Err(e)) => return Err(unopened(provider, &e, &trouble)),
+            Ok(Ok(service)) => service,
+        };
+        let capable = service
+            .peer_info()
+            .is_some_and(|info| info.capabilities.tools.is_some());
+        if !capable {
+            return Err(McpError::NoTools);
+        }
+        Ok(Session {
+            provider: provider.clone(),
+            service,
+            trouble,
+            places: Semaphore::new(AT_A_TIME),
+            waiting: AtomicUsize::new(0),
+            changed,
+        })
+    }
+
+    pub fn version(&self) -> String {
+        let info = self.service.peer_info();
+        info.map(|info| info.protocol_version.to_string())
+            .unwrap_or_default()
+    }
+
+    pub fn era(&self) -> Era {
+        let info = self.service.peer_info();
+        match info.map(|info| info.protocol_version.has_initialize()) {
+            Some(true) => Era::Handshake,
+            Some(false) => Era::Stateless,
+            None => Era::Unknown,
+        }
+    }
+
+    /// Whether the server has said that its tools have changed, since the last time somebody asked.
+    pub fn take_changed(&self) -> bool {
+        self.changed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Dropped, the call is cancelled.
+    pub async fn call(
+        &self,
+        name: &str,
+        arguments: JsonObject,
+        limit: Duration,
+    ) -> Result<CallToolResult, McpError> {
+        let call = async {
+            let _place = self.place().await?;
+            let params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
+            let answer = self.service.call_tool(params).await;
+            answer.map_err(|e| self.failed(&e))
+        };
+        let timeout = || McpError::Timeout {
+            provider: self.provider.to_string(),
+            seconds: limit.as_secs(),
+        };
+        tokio::time::timeout(limit, call)
+            .await
+            .unwrap_or_else(|_| Err(timeout()))
+    }
+
+    /// All pages, within bounds.
+    pub async fn list(&self, limit: Duration) -> Result<Vec<Tool>, McpError> {
+        let endless = |what: &str| McpError::Garbage {
+            provider: self.provider.to_string(),
+            what: format!("a list of tools {what}"),
+        };
+        let list = async {
+            let mut tools = Vec::new();
+            let mut cursor = None;
+            for _ in 0..MOST_PAGES {
+                let mut params = PaginatedRequestParams::default();
+                params.cursor = cursor;
+                let page = self.service.list_tools(Some(params)).await;
+                let page = page.map_err(|e| self.failed(&e))?;
+                tools.extend(page.tools);
+                if tools.len() > MOST_TOOLS {
+                    return Err(endless("of more than 10,000"));
+                }
+                cursor = page.next_cursor;
+                if cursor.is_none() {
+                    return Ok(tools);
+                }
+            }
+            Err(endless("that doesn't end after 100 pages"))
+        };
+        let timeout = || McpError::Timeout {
+            provider: self.provider.to_string(),
+            seconds: limit.as_secs(),
+        };
+        tokio::time::timeout(limit, list)
+            .await
+            .unwrap_or_else(|_| Err(timeout()))
+    }
+
+    /// End it, and wait for that a moment: a server behind a URL is told.
+    pub async fn close(mut self, limit: Duration) {
+        let _ = self.service.close_with_timeout(limit).await;
+    }
+
+    async fn place(&self) -> Result<tokio::sync::SemaphorePermit<'_>, McpError> {
+        if let Ok(place) = self.places.try_acquire() {
+            return Ok(place);
+        }
+        struct Waiting<'a>(&'a AtomicUsize);
+        impl Drop for Waiting<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        let before = self.waiting.fetch_add(1, Ordering::AcqRel);
+        let _waiting = Waiting(&self.waiting);
+        let busy = || McpError::Busy {
+            provider: self.provider.to_string(),
+        };
+        if before >= WAITING {
+            return Err(busy());
+        }
+        self.places.acquire().await.map_err(|_| busy())
+    }
+
+    fn failed(&self, error: &ServiceError) -> McpError {
+        match error {
+            ServiceError::McpError(error) => McpError::Protocol {
+                code: error.code.0,
+                message: error.message.to_string(),
+            },
+            ServiceError::TransportSend(sent) => {
+                refusal(sent.error.as_ref()).unwrap_or_else(|| self.ended())
+            }
+            ServiceError::TransportClosed | ServiceError::Cancelled { .. } => self.ended(),
+            ServiceError::UnexpectedResponse => McpError::Garbage {
+                provider: self.provider.to_string(),
+                what: "an answer to another question".to_owned(),
+            },
+            other => McpError::Garbage {
+                provider: self.provider.to_string(),
+                what: other.to_string(),
+            },
+        }
+    }
+
+    fn ended(&self) -> McpError {
+        self.trouble.cause().unwrap_or_else(|| McpError::Ended {
+            provider: self.provider.to_string(),
+            what: format!("the server ended{}", self.trouble.circumstances()),
+        })
+    }
+}
+
+/// What our own way out had to say about it.
+fn refusal(error: &(dyn std::error::Error + 'static)) -> Option<McpError> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(StreamableHttpError::Client(Refused(refused))) =
+            error.downcast_ref::<StreamableHttpError<Refused>>()
+        {
+            return Some(refused.clone());
+        }
+        next = error.source();
+    }
+    None
+}
+
+fn unopened(provider: &Arc<str>, error: &ClientInitializeError, trouble: &Trouble) -> McpError {
+    if let Some(cause) = trouble.cause() {
+        return cause;
+    }
+    let ended = |what: &str| McpError::Ended {
+        provider: provider.to_string(),
+        what: format!("{what}{}", trouble.circumstances()),
+    };
+    match error {
+        ClientInitializeError::JsonRpcError(error) => McpError::Protocol {
+            code: error.code.0,
+            message: error.message.to_string(),
+        },
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
+            unopened(provider, fallback, trouble)
+        }
+        ClientInitializeError::TransportError { error, .. } => {
+            refusal(error.error.as_ref()).unwrap_or_else(|| ended("the connection broke"))
+        }
+        ClientInitializeError::ConnectionClosed(_) => ended("the server ended before it was ready"),
+        other => McpError::Garbage {
+            provider: provider.to_string(),
+            what: format!(
+                "a handshake that makes no sense: {}",
+                short(&other.to_string())
+            ),
+        },
+    }
+}
+
+/// The beginning: the rest may be all that a server has ever sent.
+fn short(text: &str) -> &str {
+    &text[..text.floor_char_boundary(200)]
+}

@@ -1,0 +1,747 @@
+//! MCP servers behind tools: calls, sessions, children, and servers that misbehave.
+
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ati::auth::token::{Claims, Namespace};
+use serde_json::{Value, json};
+
+use crate::support::ati::{BINARY, Proxy, Setup, ati, stderr, stdout, write};
+use crate::support::http::Client;
+use crate::support::tokens::{bearer, claims, key_pair};
+use crate::support::upstream::{Received, Upstream};
+use crate::support::{PATIENCE, eventually};
+
+/// The server that the tests bring along.
+fn server() -> PathBuf {
+    Path::new(BINARY)
+        .parent()
+        .unwrap()
+        .join("examples/mcp_server")
+}
+
+fn manifest(name: &str, mode: &str, more: &str) -> String {
+    format!(
+        "[provider]\nname = \"{name}\"\nhandler = \"mcp\"\nmcp_command = \"{}\"\nmcp_args = [\"{mode}\"]\n{more}\n",
+        server().display()
+    )
+}
+
+fn with(mode: &str, more: &str) -> Setup {
+    Setup::new().manifest("s", &manifest("s", mode, more))
+}
+
+/// A proxy whose server has listed its tools.
+fn started(setup: Setup) -> Proxy {
+    let proxy = setup.start();
+    proxy.log.wait_for("tools listed");
+    proxy
+}
+
+fn result(proxy: &Proxy, tool: &str, args: Value) -> Value {
+    let answer = proxy.call(None, tool, args);
+    assert_eq!(answer.status, 200, "{tool}: {}", answer.text());
+    answer.json()["result"].clone()
+}
+
+fn failure(proxy: &Proxy, tool: &str, args: Value) -> String {
+    let answer = proxy.call(None, tool, args);
+    assert_eq!(answer.status, 502, "{tool}: {}", answer.text());
+    answer.json()["error"].as_str().unwrap().to_owned()
+}
+
+fn is_alive(pid: u32) -> bool {
+    // The dead that nobody has counted yet don't live.
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        !stat
+            .rsplit_once(')')
+            .unwrap()
+            .1
+            .trim_start()
+            .starts_with('Z')
+    })
+}
+
+#[test]
+fn tools_of_a_server_are_listed_and_called_in_one_session() {
+    let proxy = started(with("good", ""));
+    let tools = proxy.client().get("/tools?provider=s").json();
+    let names: Vec<&str> = tools
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
+    assert!(
+        names.contains(&"s:echo") && names.contains(&"s:slow"),
+        "{names:?}"
+    );
+    assert_eq!(result(&proxy, "s:echo", json!({"text": "hello"})), "hello");
+    assert_eq!(
+        result(&proxy, "s_echo", json!({"text": "{\"a\": 1}"})),
+        json!({"a": 1})
+    );
+    assert_eq!(
+        result(&proxy, "s:large", json!({})).as_str().unwrap().len(),
+        1 << 20
+    );
+    let pids: HashSet<u64> = (0..20)
+        .map(|_| result(&proxy, "s:pid", json!({})).as_u64().unwrap())
+        .collect();
+    assert_eq!(pids.len(), 1);
+    assert_eq!(
+        failure(&proxy, "s:fail", json!({})),
+        "MCP error: the tool says no"
+    );
+    assert_eq!(
+        failure(&proxy, "s:error", json!({})),
+        "MCP error: MCP protocol error (code -32050): the server says no"
+    );
+    let answer = proxy.call(None, "s:echo", json!({"text": {}}));
+    assert_eq!(answer.status, 422, "{}", answer.text());
+    let states = Client::connect(proxy.admin).get("/providers").json();
+    assert_eq!(states["s"]["state"], "ready");
+    assert_eq!(states["s"]["transport"], "stdio");
+    let lines = proxy.wait_for_audit(26);
+    assert!(
+        lines
+            .iter()
+            .any(|line| line["tool"] == "s:fail" && line["status"] == "error")
+    );
+}
+
+#[test]
+fn a_child_sees_what_it_is_given_and_nothing_else() {
+    let proxy = started(
+        with("good", "[provider.mcp_env]\nGIVEN = \"v-${key}-w\"\n")
+            .credentials(&json!({"key": "planted-secret-of-the-child"}))
+            .env("NOT_FOR_CHILDREN", "1"),
+    );
+    let seen = result(&proxy, "s:env", json!({}));
+    let seen = seen.as_str().unwrap();
+    let names: HashSet<&str> = seen
+        .lines()
+        .map(|line| line.split('=').next().unwrap())
+        .collect();
+    assert_eq!(names, HashSet::from(["PATH", "HOME", "GIVEN"]));
+    // What it repeats is taken out of its answer.
+    assert!(
+        seen.contains("GIVEN=v-") && !seen.contains("planted"),
+        "{seen}"
+    );
+
+    let proxy = with("good", "[provider.mcp_env]\nGIVEN = \"${absent}\"\n").start();
+    proxy.log.wait_for("its tools can't be listed");
+    let states = Client::connect(proxy.admin).get("/providers").json();
+    assert!(
+        states["s"]["error"]
+            .as_str()
+            .unwrap()
+            .contains("'absent' not found in keyring"),
+        "{states}"
+    );
+}
+
+#[test]
+fn health_answers_while_servers_hang_and_calls_run() {
+    let setup = with("good", "").manifest("hung", &manifest("hung", "silent", ""));
+    let proxy = started(setup);
+    let threads: Vec<_> = (0..10)
+        .map(|_| {
+            let edge = proxy.edge;
+            std::thread::spawn(move || {
+                let body = json!({"tool_name": "s:slow", "args": {"ms": 1000}}).to_string();
+                Client::connect(edge)
+                    .send("POST", "/call", &[], body.as_bytes())
+                    .status
+            })
+        })
+        .collect();
+    for _ in 0..20 {
+        let started = Instant::now();
+        assert_eq!(proxy.client().get("/health").status, 200);
+        assert!(
+            started.elapsed() < Duration::from_millis(500),
+            "{:?}",
+            started.elapsed()
+        );
+    }
+    for thread in threads {
+        assert_eq!(thread.join().unwrap(), 200);
+    }
+    let states = Client::connect(proxy.admin).get("/providers").json();
+    assert_eq!(states["hung"]["state"], "starting");
+}
+
+#[test]
+fn a_child_that_is_killed_costs_what_was_under_way_and_no_more() {
+    let proxy = started(with("good", ""));
+    let pid = result(&proxy, "s:pid", json!({})).as_u64().unwrap() as u32;
+    let call = |tool: &'static str, edge| {
+        std::thread::spawn(move || {
+            let body = json!({"tool_name": tool, "args": {"ms": 2000}}).to_string();
+            let answer = Client::connect(edge).send("POST", "/call", &[], body.as_bytes());
+            (answer.status, answer.text())
+        })
+    };
+    let once: Vec<_> = (0..20).map(|_| call("s:once", proxy.edge)).collect();
+    let again: Vec<_> = (0..20).map(|_| call("s:slow", proxy.edge)).collect();
+    eventually("the calls", || {
+        (proxy.metric(r#"ati_in_flight{route="/call"}"#) == 40.0).then_some(())
+    });
+    Command::new("kill")
+        .args(["-KILL", &pid.to_string()])
+        .status()
+        .unwrap();
+    for thread in once {
+        let (status, text) = thread.join().unwrap();
+        assert_eq!(status, 502, "{text}");
+        assert!(
+            text.contains("MCP transport error: [s] the server ended"),
+            "{text}"
+        );
+    }
+    // What may be done twice was done again.
+    for thread in again {
+        let (status, text) = thread.join().unwrap();
+        assert_eq!(status, 200, "{text}");
+    }
+    let started = Instant::now();
+    let next = result(&proxy, "s:pid", json!({})).as_u64().unwrap() as u32;
+    assert_ne!(next, pid);
+    assert!(started.elapsed() < Duration::from_secs(1));
+    assert!(failure(&proxy, "s:crash", json!({})).contains("its last words: crashing now"));
+    result(&proxy, "s:echo", json!({"text": "x"}));
+}
+
+#[test]
+fn nothing_survives_us_however_we_end() {
+    for signal in ["KILL", "TERM"] {
+        let mut proxy = started(with("good", ""));
+        let server = result(&proxy, "s:pid", json!({})).as_u64().unwrap() as u32;
+        let grandchild = result(&proxy, "s:child", json!({})).as_u64().unwrap() as u32;
+        assert!(is_alive(server) && is_alive(grandchild));
+        proxy.signal(signal);
+        proxy.wait();
+        eventually("the end of all of them", || {
+            (!is_alive(server) && !is_alive(grandchild)).then_some(())
+        });
+    }
+}
+
+#[test]
+fn callers_that_vanish_cancel_their_calls_and_leave_nothing_behind() {
+    let setup = with("good", "");
+    let notes = setup.path().join("notes");
+    let setup = setup.manifest(
+        "s",
+        &manifest(
+            "s",
+            "good",
+            &format!("[provider.mcp_env]\nNOTES = \"{}\"", notes.display()),
+        ),
+    );
+    let proxy = started(setup);
+    let descriptors = || {
+        std::fs::read_dir(format!("/proc/{}/fd", proxy.pid()))
+            .unwrap()
+            .count()
+    };
+    result(&proxy, "s:echo", json!({"text": "x"}));
+    let before = descriptors();
+    let body = json!({"tool_name": "s:once", "args": {"ms": 30_000}}).to_string();
+    let request = format!(
+        "POST /call HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let callers: Vec<Client> = (0..200)
+        .map(|_| {
+            let mut client = proxy.client();
+            client.write(request.as_bytes());
+            client
+        })
+        .collect();
+    eventually("the calls", || {
+        (proxy.metric(r#"ati_in_flight{route="/call"}"#) == 200.0).then_some(())
+    });
+    drop(callers);
+    proxy.settles(r#"ati_in_flight{route="/call"}"#, 0.0);
+    assert_eq!(
+        result(&proxy, "s:echo", json!({"text": "still here"})),
+        "still here"
+    );
+    // Those that had reached the server were cancelled there.
+    eventually("the cancellations", || {
+        let text = std::fs::read_to_string(&notes).unwrap_or_default();
+        (text.matches("notifications/cancelled").count() >= 64).then_some(())
+    });
+    eventually("the descriptors", || {
+        (descriptors() <= before + 2).then_some(())
+    });
+    let lines = proxy.wait_for_audit(202);
+    assert_eq!(
+        lines
+            .iter()
+            .filter(|line| line["error"]
+                .as_str()
+                .is_some_and(|text| text.starts_with("abandoned")))
+            .count(),
+        200
+    );
+}
+
+#[test]
+fn a_list_that_has_changed_is_read_again() {
+    let proxy = started(with("good", ""));
+    assert_eq!(proxy.call(None, "s:new", json!({})).status, 404);
+    assert_eq!(result(&proxy, "s:change", json!({})), "changed");
+    eventually("the new tool", || {
+        (proxy.client().get("/tools/s%3Anew").status == 200).then_some(())
+    });
+}
+
+#[test]
+fn what_is_known_of_a_server_is_kept_for_when_it_is_gone() {
+    let proxy = started(with("good", ""));
+    eventually("the cache", || {
+        proxy.path("cache/tools/s.json").exists().then_some(())
+    });
+    // The same server, which can't be started any more: a reload keeps its tools, a restart too.
+    assert_eq!(proxy.reload()["message"], "reload done");
+    assert_eq!(proxy.client().get("/tools/s%3Aecho").status, 200);
+    let listed = ati(proxy.dir.path(), &["tool", "info", "s:echo"]);
+    assert!(
+        stdout(&listed).contains("The tool echo"),
+        "{}",
+        stderr(&listed)
+    );
+    // Another server has another list.
+    write(&proxy.path("manifests/s.toml"), manifest("s", "die", ""));
+    assert_eq!(proxy.reload()["message"], "reload done");
+    assert_eq!(proxy.client().get("/tools/s%3Aecho").status, 404);
+}
+
+#[test]
+fn hostile_servers_are_bounded_and_named() {
+    let proxy = started(with("nasty", ""));
+    let tools = proxy.client().get("/tools?provider=s").json();
+    let names: Vec<&str> = tools
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
+    assert!(names.contains(&"s:__/__/etc/passwd"), "{names:?}");
+    assert!(names.contains(&"s:a__31mb_"), "{names:?}");
+    assert!(
+        names
+            .iter()
+            .all(|name| name.len() <= 128 && !name.contains("..")),
+        "{names:?}"
+    );
+    drop(proxy);
+
+    for (mode, answer) in [
+        ("wrong-ids", "hello"),
+        ("chatty", "hello"),
+        ("duplicate-ids", "first"),
+    ] {
+        let proxy = started(with(mode, ""));
+        for _ in 0..3 {
+            assert_eq!(
+                result(&proxy, "s:echo", json!({"text": "hello"})),
+                answer,
+                "{mode}"
+            );
+        }
+    }
+    let proxy = started(with("long-line", ""));
+    for _ in 0..2 {
+        let error = failure(&proxy, "s:echo", json!({"text": "x"}));
+        assert!(error.contains("a line of more than 50 MB"), "{error}");
+    }
+    assert_eq!(proxy.client().get("/health").status, 200);
+    drop(proxy);
+
+    for (mode, says) in [
+        (
+            "endless",
+            "a list of tools that doesn't end after 100 pages",
+        ),
+        ("toolless", "did not return tools capability"),
+        (
+            "garbage",
+            "lines to stdout that are no JSON-RPC (the first: \\\"this is no JSON-RPC\\\")",
+        ),
+        ("die", "its last words: I can't go on"),
+    ] {
+        let proxy = with(mode, "").start();
+        let line = proxy.log.wait_for("its tools can't be listed");
+        assert!(line.to_string().contains(says), "{mode}: {line}");
+        assert_eq!(proxy.client().get("/health").status, 200);
+    }
+}
+
+/// An MCP server behind HTTP, in the older era: notes each request, and answers as told.
+fn http_server(answer: impl Fn(&Received, &Value) -> String + Send + Sync + 'static) -> Upstream {
+    let sessions = Mutex::new(0);
+    Upstream::answering(move |request, stream| {
+        let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let result = match message["method"].as_str().unwrap_or_default() {
+            "server/discover" => {
+                return stream
+                    .write_all(b"HTTP/1.1 400 X\r\ncontent-length: 0\r\n\r\n")
+                    .is_ok();
+            }
+            "initialize" => {
+                let mut sessions = sessions.lock().unwrap();
+                *sessions += 1;
+                let result = json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "t", "version": "1"}});
+                let body =
+                    json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nmcp-session-id: s{sessions}\r\ncontent-length: {}\r\n\r\n",
+                    body.len()
+                );
+                return stream.write_all((head + &body).as_bytes()).is_ok();
+            }
+            "tools/list" => {
+                let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
+                json!({"tools": [tool("who"), tool("forever")]})
+            }
+            "tools/call" => {
+                return stream
+                    .write_all(answer(request, &message).as_bytes())
+                    .is_ok();
+            }
+            _ if request.method == "GET" => {
+                return stream
+                    .write_all(b"HTTP/1.1 405 X\r\ncontent-length: 0\r\n\r\n")
+                    .is_ok();
+            }
+            _ => {
+                return stream
+                    .write_all(b"HTTP/1.1 202 OK\r\ncontent-length: 0\r\n\r\n")
+                    .is_ok();
+            }
+        };
+        let body = json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + &body).as_bytes()).is_ok()
+    })
+}
+
+fn told(message: &Value, text: &str) -> String {
+    let result = json!({"content": [{"type": "text", "text": text}]});
+    let body = json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn over_http(upstream: &Upstream, more: &str) -> Setup {
+    let text = format!(
+        "[provider]\nname = \"s\"\nhandler = \"mcp\"\nmcp_transport = \"http\"\nmcp_url = \"{}/mcp\"\n{more}\n",
+        upstream.url()
+    );
+    Setup::new().manifest("s", &text)
+}
+
+#[test]
+fn tenants_never_share_a_session() {
+    let seen: Arc<Mutex<HashSet<(String, String)>>> = Arc::default();
+    let noted = seen.clone();
+    let upstream = http_server(move |request, message| {
+        let session = request.header("mcp-session-id").unwrap().to_owned();
+        let credential = request.header("authorization").unwrap().to_owned();
+        noted.lock().unwrap().insert((session, credential.clone()));
+        // Only the last letter, because the rest is a secret.
+        told(message, &credential[credential.len() - 1..])
+    });
+    let (signer, public) = key_pair();
+    let setup = over_http(&upstream, "auth_type = \"bearer\"\nauth_key_name = \"k\"")
+        .credentials(&json!({"k": "planted-shared-X", "k@a": "planted-tenants-A", "k@b": "planted-tenants-B"}))
+        .jwt(&public);
+    let proxy = started(setup);
+    let token = |customer: &str| {
+        let ati = Namespace {
+            v: 1,
+            rate: Default::default(),
+            customer_id: Some(customer.to_owned()),
+        };
+        bearer(
+            &signer,
+            &Claims {
+                ati: Some(ati),
+                ..claims()
+            },
+        )
+    };
+    let tokens = Arc::new([("A", token("a")), ("B", token("b"))]);
+    let threads: Vec<_> = (0..10)
+        .map(|_| {
+            let (tokens, edge) = (tokens.clone(), proxy.edge);
+            std::thread::spawn(move || {
+                let mut client = Client::connect(edge);
+                for n in 0..100 {
+                    let (expected, token) = &tokens[n % 2];
+                    let body = json!({"tool_name": "s:who", "args": {}}).to_string();
+                    let answer = client.send(
+                        "POST",
+                        "/call",
+                        &[("authorization", token)],
+                        body.as_bytes(),
+                    );
+                    assert_eq!(answer.json()["result"], *expected, "{}", answer.text());
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    let seen = seen.lock().unwrap();
+    let sessions: HashSet<&String> = seen.iter().map(|(session, _)| session).collect();
+    assert_eq!((seen.len(), sessions.len()), (2, 2), "{} pairs", seen.len());
+}
+
+#[test]
+fn what_servers_behind_a_url_do_wrong_is_named() {
+    let refused =
+        http_server(|_, _| "HTTP/1.1 401 X\r\ncontent-length: 9\r\n\r\ngo away x".to_owned());
+    let proxy = started(over_http(&refused, ""));
+    assert_eq!(
+        failure(&proxy, "s:who", json!({})),
+        "MCP error: MCP transport error: [s] HTTP 401: go away x"
+    );
+    drop(proxy);
+
+    let other = http_server(|_, _| {
+        "HTTP/1.1 200 X\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\nhi".to_owned()
+    });
+    let proxy = started(over_http(&other, ""));
+    assert!(failure(&proxy, "s:who", json!({})).contains("neither JSON nor an event stream"));
+    drop(proxy);
+
+    // A stream of events that never comes to the point.
+    let endless = Upstream::raw(|stream| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut stream = stream;
+        loop {
+            let mut length = 0;
+            let mut first = String::new();
+            if reader.read_line(&mut first).unwrap_or(0) == 0 {
+                return;
+            }
+            loop {
+                let mut line = String::new();
+                if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                    return;
+                }
+                if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+                if line == "\r\n" {
+                    break;
+                }
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let json = |result: Value| {
+                let body =
+                    json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
+                format!(
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                    body.len()
+                )
+            };
+            let answer = match message["method"].as_str().unwrap_or_default() {
+                "initialize" => json(
+                    json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "t", "version": "1"}}),
+                ),
+                "tools/list" => {
+                    json(json!({"tools": [{"name": "forever", "inputSchema": {"type": "object"}}]}))
+                }
+                "tools/call" => {
+                    let _ = stream
+                        .write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n");
+                    let event = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":1}}\n\n";
+                    while stream.write_all(event.as_bytes()).is_ok() {}
+                    return;
+                }
+                _ if first.starts_with("GET") => {
+                    "HTTP/1.1 405 X\r\ncontent-length: 0\r\n\r\n".to_owned()
+                }
+                "server/discover" => "HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n".to_owned(),
+                _ => "HTTP/1.1 202 X\r\ncontent-length: 0\r\n\r\n".to_owned(),
+            };
+            if stream.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    });
+    let proxy = started(over_http(&endless, "").conf("[tools]\ntimeout_seconds = 2\n"));
+    let started = Instant::now();
+    let error = failure(&proxy, "s:forever", json!({}));
+    assert!(
+        error.contains("timeout: the server did not answer within 2 s"),
+        "{error}"
+    );
+    assert!(started.elapsed() < Duration::from_secs(10));
+    assert_eq!(proxy.client().get("/health").status, 200);
+}
+
+#[test]
+fn a_caller_may_bring_a_url_that_is_allowed() {
+    let here = http_server(|_, message| told(message, "here"));
+    let there = http_server(|_, message| told(message, "there"));
+    let allowed = format!("{}/mcp", there.url());
+    let plain = "[provider]\nname = \"plain\"\nbase_url = \"http://127.0.0.1:1\"\n[[tools]]\nname = \"plain_one\"\n";
+    let proxy = started(
+        over_http(&here, "mcp_url_env = \"S_URL\"")
+            .manifest("plain", plain)
+            .credentials(&json!({"s_allowed_urls": allowed})),
+    );
+    let call = |tool: &str, url: Option<&str>| {
+        let body = json!({"tool_name": tool, "args": {}}).to_string();
+        let headers: Vec<(&str, &str)> = url
+            .map(|url| ("x-ati-upstream-url", url))
+            .into_iter()
+            .collect();
+        let answer = proxy
+            .client()
+            .send("POST", "/call", &headers, body.as_bytes());
+        (answer.status, answer.text())
+    };
+    assert!(call("s:who", None).1.contains("\"here\""));
+    assert!(call("s:who", Some(&allowed)).1.contains("\"there\""));
+    for (tool, url, status, says) in [
+        ("s:who", "http://127.0.0.1:1/mcp", 403, "allowlist"),
+        ("s:who", "nonsense", 400, "not a valid URL"),
+        (
+            "plain_one",
+            allowed.as_str(),
+            400,
+            "does not declare mcp_url_env",
+        ),
+    ] {
+        let (found, text) = call(tool, Some(url));
+        assert_eq!(found, status, "{url}: {text}");
+        assert!(text.contains(says), "{text}");
+    }
+    // The command line brings it where the variable is set.
+    let output = crate::support::ati::command(proxy.dir.path())
+        .args(["run", "s:who"])
+        .env("ATI_PROXY_URL", format!("http://{}", proxy.edge))
+        .env("S_URL", &allowed)
+        .output()
+        .unwrap();
+    assert_eq!(stdout(&output).trim(), "\"there\"", "{}", stderr(&output));
+}
+
+#[test]
+fn the_command_line_says_what_went_wrong_by_its_code() {
+    let setup = with("good", "")
+        .manifest("dead", &manifest("dead", "die", ""))
+        .manifest(
+            "absent",
+            "[provider]\nname = \"absent\"\nhandler = \"mcp\"\nmcp_command = \"no-such-program\"\n",
+        )
+        .manifest("odd", &manifest("odd", "garbage", ""));
+    let dir = setup.path();
+    let good = ati(dir, &["run", "s:echo", "--text", "hi"]);
+    assert_eq!(stdout(&good).trim(), "\"hi\"", "{}", stderr(&good));
+    for (tool, code, says) in [
+        ("s:error", 4, "MCP protocol error (code -32050)"),
+        ("s:fail", 1, "the tool says no"),
+        ("s:crash", 1, "the server ended"),
+        ("s:nothing", 1, "Unknown tool"),
+        ("dead:x", 1, "its last words: I can't go on"),
+        (
+            "absent:x",
+            1,
+            "Failed to spawn MCP server: [absent] no-such-program",
+        ),
+        ("odd:x", 4, "no JSON-RPC"),
+    ] {
+        let output = ati(dir, &["run", tool]);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{tool}: {}",
+            stderr(&output)
+        );
+        assert!(
+            stderr(&output).contains(says),
+            "{tool}: {}",
+            stderr(&output)
+        );
+    }
+    let listed = ati(dir, &["tool", "list"]);
+    assert!(stdout(&listed).contains("s:echo"));
+    assert!(stderr(&listed).contains("dead: "), "{}", stderr(&listed));
+    let info: Value = serde_json::from_str(&stdout(&ati(dir, &["provider", "info", "s"]))).unwrap();
+    assert_eq!(info["server"]["state"], "ready");
+    assert_eq!(info["server"]["protocol"], "2025-06-18");
+    let loaded = ati(
+        dir,
+        &[
+            "provider",
+            "load",
+            "--mcp",
+            "--name",
+            "t",
+            "--transport",
+            "stdio",
+            "--command",
+            server().to_str().unwrap(),
+            "--args",
+            "good",
+        ],
+    );
+    let loaded: Value = serde_json::from_str(&stdout(&loaded)).unwrap();
+    assert_eq!(loaded["probe"], "ok", "{loaded}");
+    assert!(
+        loaded["tools"]
+            .as_array()
+            .unwrap()
+            .contains(&json!("t:echo")),
+        "{loaded}"
+    );
+}
+
+#[test]
+fn a_supervisor_ends_what_it_supervises_when_its_input_closes() {
+    let mut child = Command::new(BINARY)
+        .args([
+            "__supervise",
+            "--",
+            "sh",
+            "-c",
+            "trap '' TERM HUP; setsid sleep 3600 & echo $!; echo $$; sleep 3600",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let pids: Vec<u32> = (0..2)
+        .map(|_| lines.next().unwrap().unwrap().parse().unwrap())
+        .collect();
+    assert!(pids.iter().all(|pid| is_alive(*pid)));
+    drop(child.stdin.take());
+    eventually("the end of all of them", || {
+        pids.iter().all(|pid| !is_alive(*pid)).then_some(())
+    });
+    assert!(child.wait().unwrap().success());
+    let _ = PATIENCE;
+}

@@ -1,0 +1,198 @@
+//! An MCP server over standard streams, in the older era. Good, or bad in a way that its argument names.
+
+use std::io::{BufRead, Write};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+fn main() {
+    let mode = std::env::args().nth(1).unwrap_or_default();
+    match mode.as_str() {
+        "silent" => std::thread::sleep(Duration::from_secs(3600)),
+        "die" => {
+            say_on_stderr("I can't go on");
+            std::process::exit(3);
+        }
+        "garbage" => loop {
+            write("this is no JSON-RPC");
+            std::thread::sleep(Duration::from_millis(1));
+        },
+        _ => {}
+    }
+    for line in std::io::stdin().lock().lines() {
+        let Ok(line) = line else { return };
+        let Ok(message) = serde_json::from_str::<Value>(&line) else {
+            continue;
+        };
+        if message["id"].is_null() {
+            note(&message);
+            continue;
+        }
+        let mode = mode.clone();
+        // Calls are served side by side.
+        std::thread::spawn(move || answer(&mode, &message));
+    }
+}
+
+/// Notifications are written down where a test asked for it.
+fn note(message: &Value) {
+    if let Ok(path) = std::env::var("NOTES") {
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path);
+        if let Ok(mut file) = file {
+            let _ = writeln!(file, "{message}");
+        }
+    }
+}
+
+fn answer(mode: &str, message: &Value) {
+    let id = message["id"].clone();
+    match message["method"].as_str().unwrap_or_default() {
+        "initialize" => reply(
+            &id,
+            json!({
+                "protocolVersion": "2025-06-18",
+                "capabilities": if mode == "toolless" { json!({}) } else { json!({"tools": {"listChanged": true}}) },
+                "serverInfo": {"name": "test", "version": "1"},
+            }),
+        ),
+        "tools/list" => list(mode, &id, &message["params"]["cursor"]),
+        "tools/call" => call(mode, &id, &message["params"]),
+        method => error(&id, -32601, &format!("no such method: {method}")),
+    }
+}
+
+fn list(mode: &str, id: &Value, cursor: &Value) {
+    let tool = |name: &str, hints: Value| {
+        json!({
+            "name": name,
+            "description": format!("The tool {name}"),
+            "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}, "ms": {"type": "integer"}}},
+            "annotations": hints,
+        })
+    };
+    if mode == "endless" {
+        let page = cursor
+            .as_str()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0)
+            + 1;
+        let name = format!("tool{page}");
+        return reply(
+            id,
+            json!({"tools": [tool(&name, json!({}))], "nextCursor": page.to_string()}),
+        );
+    }
+    let mut tools: Vec<Value> = [
+        "echo", "env", "pid", "fail", "error", "crash", "child", "change", "large",
+    ]
+    .iter()
+    .map(|name| tool(name, json!({})))
+    .collect();
+    tools.push(tool("slow", json!({"idempotentHint": true})));
+    tools.push(tool("once", json!({})));
+    if mode == "nasty" {
+        tools.push(tool("../../etc/passwd", json!({})));
+        tools.push(tool("a\u{1b}[31mb\n", json!({})));
+        tools.push(tool(&"x".repeat(1000), json!({})));
+        tools.push(tool("echo", json!({})));
+    }
+    if CHANGED.load(std::sync::atomic::Ordering::SeqCst) {
+        tools.push(tool("new", json!({})));
+    }
+    reply(id, json!({"tools": tools}));
+}
+
+static CHANGED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+fn call(mode: &str, id: &Value, params: &Value) {
+    let args = &params["arguments"];
+    let text = args["text"].as_str().unwrap_or_default();
+    let content = |text: &str| json!({"content": [{"type": "text", "text": text}]});
+    match mode {
+        "long-line" => return write(&"x".repeat(52_428_800)),
+        "wrong-ids" => {
+            for wrong in [json!(999_999), json!("x"), Value::Null] {
+                reply(&wrong, content("not for you"));
+            }
+        }
+        "duplicate-ids" => {
+            reply(id, content("first"));
+            return reply(id, content("second"));
+        }
+        "chatty" => {
+            for n in 0..1000 {
+                let params = json!({"progressToken": n, "progress": n});
+                write(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).to_string());
+                let params = json!({"level": "info", "data": "chatter"});
+                write(
+                    &json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
+                        .to_string(),
+                );
+            }
+        }
+        _ => {}
+    }
+    match params["name"].as_str().unwrap_or_default() {
+        "echo" => reply(id, content(text)),
+        "env" => {
+            let all: Vec<String> = std::env::vars()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect();
+            reply(id, content(&all.join("\n")));
+        }
+        "pid" => reply(id, content(&std::process::id().to_string())),
+        "large" => reply(id, content(&"y".repeat(1 << 20))),
+        "fail" => reply(
+            id,
+            json!({"content": [{"type": "text", "text": "the tool says no"}], "isError": true}),
+        ),
+        "error" => error(id, -32050, "the server says no"),
+        "slow" | "once" => {
+            std::thread::sleep(Duration::from_millis(args["ms"].as_u64().unwrap_or(1000)));
+            reply(id, content("done"));
+        }
+        "crash" => {
+            say_on_stderr("crashing now");
+            std::process::abort();
+        }
+        // Somebody who leaves the family.
+        "child" => {
+            let child = std::process::Command::new("setsid")
+                .args(["sleep", "3600"])
+                .spawn();
+            reply(
+                id,
+                content(&child.map(|child| child.id()).unwrap_or(0).to_string()),
+            );
+        }
+        "change" => {
+            CHANGED.store(true, std::sync::atomic::Ordering::SeqCst);
+            write(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
+            reply(id, content("changed"));
+        }
+        name => error(id, -32602, &format!("no such tool: {name}")),
+    }
+}
+
+fn reply(id: &Value, result: Value) {
+    write(&json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string());
+}
+
+fn error(id: &Value, code: i32, message: &str) {
+    write(
+        &json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
+            .to_string(),
+    );
+}
+
+fn write(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+fn say_on_stderr(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
