@@ -4,9 +4,9 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Asked, Reply, Services};
+use super::{Asked, Reply, Services, context};
 use crate::auth::Identity;
-use crate::call::{self, Args, Context, Counting, Output};
+use crate::call::{self, Args, Output};
 use crate::error::{CallError, Refusal};
 use crate::snapshot::Snapshot;
 
@@ -41,19 +41,6 @@ pub(super) async fn answer(
         output = call::run(request, context(snapshot, services)) => envelope(&output.map_err(refused)?),
         // The process ends. Dropping the call leaves its line in the audit.
         _ = abandoned.wait_for(|end| *end) => Err(Refusal::Overloaded),
-    }
-}
-
-fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a> {
-    Context {
-        catalog: &snapshot.catalog,
-        keyring: &snapshot.keyring,
-        prepared: &snapshot.prepared,
-        clients: &snapshot.clients,
-        limits: &snapshot.settings.tools,
-        runtime: &services.runtime,
-        audit: &services.audit,
-        counting: Counting::Here,
     }
 }
 

@@ -10,6 +10,7 @@ use http::StatusCode;
 use serde::Serialize;
 use tokio::sync::watch;
 
+use crate::call::{Context, Counting};
 use crate::error::Refusal;
 use crate::filters::Admitted;
 use crate::route::Builtin;
@@ -23,6 +24,20 @@ pub struct Services {
     pub audit: Audit,
     /// True once calls that are still under way have to be given up.
     pub abandon: watch::Sender<bool>,
+}
+
+/// What calls are made with, by whoever serves them.
+pub fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a> {
+    Context {
+        catalog: &snapshot.catalog,
+        keyring: &snapshot.keyring,
+        prepared: &snapshot.prepared,
+        clients: &snapshot.clients,
+        limits: &snapshot.settings.tools,
+        runtime: &services.runtime,
+        audit: &services.audit,
+        counting: Counting::Here,
+    }
 }
 
 /// What a request says besides who sends it.

@@ -11,8 +11,8 @@ use tracing::{info, warn};
 
 use super::Shared;
 use super::reload::Reloader;
-use crate::api::Services;
-use crate::call::{self, Context, Counting};
+use crate::api::context;
+use crate::call;
 use crate::catalog::{Provider, remembered};
 use crate::error::McpError;
 use crate::snapshot::Snapshot;
@@ -173,18 +173,5 @@ async fn attend(
                 pause = (2 * pause).min(LONGEST_PAUSE);
             }
         }
-    }
-}
-
-fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a> {
-    Context {
-        catalog: &snapshot.catalog,
-        keyring: &snapshot.keyring,
-        prepared: &snapshot.prepared,
-        clients: &snapshot.clients,
-        limits: &snapshot.settings.tools,
-        runtime: &services.runtime,
-        audit: &services.audit,
-        counting: Counting::Here,
     }
 }

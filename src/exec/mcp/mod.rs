@@ -119,11 +119,10 @@ pub fn has_changed(target: &Key, means: Means<'_>) -> bool {
 pub async fn close_all(runtime: &crate::runtime::Runtime) {
     let open = runtime.sessions.open::<Session>();
     runtime.sessions.clear();
-    for (_, session) in open {
-        if let Some(session) = Arc::into_inner(session) {
-            session.close(GOODBYE).await;
-        }
-    }
+    let open = open
+        .into_iter()
+        .filter_map(|(_, session)| Arc::into_inner(session));
+    futures::future::join_all(open.map(|session| session.close(GOODBYE))).await;
 }
 
 async fn session(
