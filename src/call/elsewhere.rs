@@ -18,7 +18,7 @@ pub fn check(wanted: &str, tool: &Tool, lookup: &Lookup<'_>) -> Result<Url, Call
         return Err(CallError::UpstreamUrl(what));
     }
     let url = Url::parse(wanted.trim()).ok().filter(Url::has_host);
-    let Some(url) = url else {
+    let Some(mut url) = url else {
         let what = "X-Ati-Upstream-Url is not a valid URL".to_owned();
         return Err(CallError::UpstreamUrl(what));
     };
@@ -29,6 +29,8 @@ pub fn check(wanted: &str, tool: &Tool, lookup: &Lookup<'_>) -> Result<Url, Call
         return Err(CallError::UpstreamDenied(what));
     };
     if entries.iter().any(|entry| entry.matches(&url)) {
+        // It goes nowhere, and must not make two sessions of one.
+        url.set_fragment(None);
         Ok(url)
     } else {
         let what = format!("the URL is not in provider '{provider}'s allowlist");
@@ -64,9 +66,8 @@ impl Entry {
         let host_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, tail) = rest.split_at(host_end);
         let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if !host.ends_with(']') || !host.starts_with('[') => {
-                (host, Some(port.parse().ok()?))
-            }
+            // The colons of an IPv6 address stand in brackets.
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse().ok()?)),
             _ => (authority, None),
         };
         if host.is_empty() {
@@ -97,6 +98,7 @@ impl Entry {
             && url.password().is_none()
             && url.scheme() == self.scheme
             && url.port_or_known_default() == self.port.or_else(|| known(&self.scheme))
+            && (!host.starts_with('[') || self.labels.iter().all(|label| !label.contains('*')))
             && labels.len() == self.labels.len()
             && labels
                 .iter()
@@ -152,6 +154,13 @@ mod tests {
         ] {
             assert!(!allows(bad), "{bad}");
         }
+        let six = parse("http://[::1]:8080/mcp, http://[::1]/x").unwrap();
+        let allows = |url: &str| {
+            six.iter()
+                .any(|entry| entry.matches(&Url::parse(url).unwrap()))
+        };
+        assert!(allows("http://[::1]:8080/mcp") && allows("http://[::1]/x"));
+        assert!(!allows("http://[::2]:8080/mcp") && !allows("http://[::1]:8080/x"));
         for unusable in [
             "",
             " , ",

@@ -10,6 +10,7 @@ use crate::auth::Identity;
 use crate::catalog::Provider;
 use crate::catalog::mcp::{Mcp, Transport};
 use crate::credential::{Lookup, Template};
+use crate::egress::Clients;
 use crate::error::ToolError;
 use crate::exec::http::{Prepared, Presents};
 use crate::exec::mcp::{Server, Target};
@@ -17,13 +18,18 @@ use crate::exec::mcp::{Server, Target};
 /// `elsewhere` is the URL that the caller has for it, checked already.
 pub fn target(
     provider: &Arc<Provider>,
-    mcp: &Mcp,
     called: &str,
     elsewhere: Option<Url>,
     lookup: &Lookup<'_>,
     identity: &Identity,
     prepared: &Prepared,
-) -> Result<Target, ToolError> {
+    clients: &Arc<Clients>,
+) -> Result<Arc<Target>, ToolError> {
+    let Some(mcp) = provider.mcp() else {
+        return Err(ToolError::Setup(
+            "this provider has no MCP server".to_owned(),
+        ));
+    };
     let presents = credentials::resolve(provider, called, lookup, identity, prepared)?;
     let mut parts: Vec<Zeroizing<Vec<u8>>> = Vec::new();
     let mut depends_on = |part: &[u8]| parts.push(Zeroizing::new(part.to_vec()));
@@ -53,10 +59,14 @@ pub fn target(
                 None => own_url(mcp, lookup)?,
             };
             depends_on(url.as_str().as_bytes());
+            // And the way there: whom it may lead to, and whom it trusts. A session keeps its own alive, so none takes its address.
+            depends_on(format!("{:p} {:?}", Arc::as_ptr(clients), mcp.http.source).as_bytes());
             Server::Endpoint(url)
         }
     };
-    // Whoever presents something else is somebody else to the server.
+    // Whoever presents something else, or in another way, is somebody else to the server.
+    let how = format!("{:?} {:?}", mcp.http.auth, mcp.http.extra_headers);
+    depends_on(how.as_bytes());
     for name in mcp.http.key_names() {
         depends_on(name.as_bytes());
         depends_on(lookup.get(name).map_or(&b""[..], |secret| secret.expose()));
@@ -64,13 +74,14 @@ pub fn target(
     if let Presents::Minted(mint) = &presents {
         depends_on(&mint.key);
     }
-    Ok(Target {
+    Ok(Arc::new(Target {
         provider: provider.name.as_str().into(),
         key: credentials::hash(parts.iter().map(|part| part.as_slice())),
         server,
         presents,
         source: mcp.http.source,
-    })
+        told_url: mcp.http.base_url.clone(),
+    }))
 }
 
 fn own_url(mcp: &Mcp, lookup: &Lookup<'_>) -> Result<Url, ToolError> {

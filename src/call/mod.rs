@@ -196,11 +196,12 @@ async fn execute(
         Handler::OpenApi(openapi) => {
             over_http(tool, &openapi.http, args, &lookup, identity, context).await
         }
-        Handler::Mcp(mcp) => {
+        Handler::Mcp(_) => {
             let called = tool.name.as_str();
             let prepared = context.prepared;
+            let clients = context.clients;
             let target = mcp::target(
-                provider, mcp, called, elsewhere, &lookup, identity, prepared,
+                provider, called, elsewhere, &lookup, identity, prepared, clients,
             );
             let target = target.map_err(McpError::from)?;
             Ok(exec::mcp::call(tool, args, &target, means).await?)
@@ -226,26 +227,27 @@ async fn over_http(
 }
 
 /// What tools an MCP server has, asked as nobody in particular.
-pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<Listing, McpError> {
+pub async fn list(
+    provider: &Arc<Provider>,
+    context: Context<'_>,
+) -> Result<(Listing, u64), McpError> {
     let target = discovery_target(provider, context)?;
     exec::mcp::list(&target, context.means()).await
 }
 
-/// Whether an open session has heard that they have changed.
-pub fn has_changed(provider: &Arc<Provider>, context: Context<'_>) -> bool {
+/// Whether there is news since that session listed them.
+pub fn has_changed(provider: &Arc<Provider>, listed_by: u64, context: Context<'_>) -> bool {
     let target = discovery_target(provider, context);
-    target.is_ok_and(|target| exec::mcp::has_changed(&target.key, context.means()))
+    target.is_ok_and(|target| exec::mcp::has_changed(&target.key, listed_by, context.means()))
 }
 
 fn discovery_target(
     provider: &Arc<Provider>,
     context: Context<'_>,
-) -> Result<exec::mcp::Target, McpError> {
-    let Some(mcp) = provider.mcp() else {
-        return Err(McpError::NoTools);
-    };
+) -> Result<Arc<exec::mcp::Target>, McpError> {
     let lookup = Lookup::tool(context.keyring, None);
     let nobody = Identity::dev();
-    let target = mcp::target(provider, mcp, "", None, &lookup, &nobody, context.prepared);
+    let (prepared, clients) = (context.prepared, context.clients);
+    let target = mcp::target(provider, "", None, &lookup, &nobody, prepared, clients);
     Ok(target?)
 }

@@ -1,5 +1,6 @@
 //! What tools there are: manifests compiled to [`Tool`]s, found by name in one step.
 
+mod cost;
 pub mod mcp;
 pub mod openapi;
 pub mod provider;

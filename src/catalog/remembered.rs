@@ -42,6 +42,9 @@ pub fn remember(ati_dir: &Path, provider: &Provider, listing: &Listing) -> std::
         server: identity(mcp),
         listing: listing.clone(),
     })?;
+    if text.len() as u64 > LARGEST {
+        return Err(std::io::Error::other("it is too large"));
+    }
     files::write_atomic(&path, &text, 0o600)
 }
 

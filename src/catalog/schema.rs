@@ -104,6 +104,16 @@ pub struct Unfit {
 }
 
 impl Schema {
+    /// Of somebody whom we don't know: one that would take forever to check against is shown, and not checked against.
+    pub fn of_stranger(value: Value) -> Self {
+        let reasonable = super::cost::is_reasonable(&value);
+        let schema = Schema::new(value);
+        if !reasonable {
+            let _ = schema.validator.set(None);
+        }
+        schema
+    }
+
     pub fn new(value: Value) -> Self {
         let required: HashSet<&str> = value["required"]
             .as_array()

@@ -174,7 +174,7 @@ impl Tool {
             method: Method::POST,
             // What its server calls it.
             endpoint: listed.name.clone(),
-            schema: Schema::new(listed.input_schema.clone()),
+            schema: Schema::of_stranger(listed.input_schema.clone()),
             extract: None,
             tags: Vec::new(),
             hint: None,

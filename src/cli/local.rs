@@ -85,8 +85,9 @@ impl Local {
         let mut catalog = std::mem::take(&mut self.catalog);
         let called = self.with(needs_keys, async |tools| {
             if let Some(provider) = &unheard {
-                let listing = call::list(provider, tools.context(&catalog)).await;
-                catalog = self.listed(&catalog, provider, listing.map_err(failure)?);
+                let listed = call::list(provider, tools.context(&catalog)).await;
+                let (listing, _) = listed.map_err(failure)?;
+                catalog = self.listed(&catalog, provider, listing);
             }
             let request = call::Request {
                 name,
@@ -134,7 +135,7 @@ impl Local {
         let mut listings = known;
         for (provider, listing) in stale.iter().zip(listed) {
             match listing {
-                Ok(listing) => {
+                Ok((listing, _)) => {
                     self.remember(provider, &listing);
                     listings.insert(provider.name.clone(), Arc::new(listing));
                 }
@@ -164,11 +165,13 @@ impl Local {
     pub fn probe(&mut self, provider: &Arc<Provider>) -> Result<Listing, Failure> {
         let needs_keys = !provider.key_names().is_empty();
         let catalog = &self.catalog;
-        let listing = self.with(needs_keys, async |tools| {
-            call::list(provider, tools.context(catalog))
-                .await
-                .map_err(failure)
-        })??;
+        let listing = self
+            .with(needs_keys, async |tools| {
+                call::list(provider, tools.context(catalog))
+                    .await
+                    .map_err(failure)
+            })??
+            .0;
         self.catalog = self.listed(&self.catalog, provider, listing.clone());
         Ok(listing)
     }

@@ -23,7 +23,15 @@ pub struct Needles(Option<(Secret, Vec<Range<usize>>)>);
 impl Needles {
     pub fn new<'a>(values: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut forms: Vec<Zeroizing<Vec<u8>>> = Vec::new();
-        for value in values.filter(|value| value.len() >= SHORTEST) {
+        // Whatever is read line by line repeats a secret of several lines line by line.
+        let with_lines = |value: &'a [u8]| {
+            let lines = value.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+            std::iter::once(value).chain(lines.filter(move |line| line.len() < value.len()))
+        };
+        for value in values
+            .flat_map(with_lines)
+            .filter(|value| value.len() >= SHORTEST)
+        {
             for form in spellings(value) {
                 if form.len() >= SHORTEST && !forms.contains(&form) {
                     forms.push(form);

@@ -67,9 +67,8 @@ async fn answer(
         biased;
         answer = api::answer(builtin, pass, asked, &ctx.snapshot, services) => answer,
         // A call that nobody waits for is given up, and its place with it.
-        left = session.downstream_session.read_body_or_idle(true) => {
-            let closed = || Error::new_down(ErrorType::ConnectionClosed);
-            return Err(left.err().unwrap_or_else(closed));
+        _ = session.downstream_session.read_body_or_idle(true) => {
+            return Err(Error::new_down(ErrorType::ConnectionClosed));
         }
     };
     match answer {

@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 use tokio::runtime::{Builder, Handle};
 use zeroize::Zeroizing;
 
-pub use stay::{COMMAND as SUPERVISE, Resident, Streams, start};
+pub use stay::{COMMAND as SUPERVISE, Lifeline, Resident, Streams, start};
 pub use supervisor::supervise;
 
 /// A program to run to its end.

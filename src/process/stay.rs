@@ -6,13 +6,18 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 
 use rustix::process::Pid;
+use std::time::Duration;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::sync::oneshot;
 use zeroize::Zeroizing;
 
+use super::supervisor::end_descendants;
 use super::{CHILDREN, Fault, end_group};
 
 /// The hidden command that supervises.
 pub const COMMAND: &str = "__supervise";
+/// A supervisor ends by itself soon after its input closes.
+const PATIENCE: Duration = Duration::from_secs(4);
 
 pub struct Resident {
     pub program: String,
@@ -21,12 +26,16 @@ pub struct Resident {
     pub env: Vec<(String, Zeroizing<String>)>,
 }
 
-/// A child that runs. Its end begins when its input is dropped.
+/// A child that runs. Its end begins when its input is dropped, and is insisted upon when this is.
 pub struct Streams {
     pub stdin: ChildStdin,
     pub stdout: ChildStdout,
     pub stderr: ChildStderr,
+    pub lifeline: Lifeline,
 }
+
+/// Held for as long as a child is wanted.
+pub struct Lifeline(#[allow(dead_code, reason = "its end is what counts")] oneshot::Sender<()>);
 
 /// Start it, from the thread that lives as long as we do.
 pub async fn start(resident: Resident) -> Result<Streams, Fault> {
@@ -108,14 +117,28 @@ fn attend(mut child: Child) -> Result<Streams, Fault> {
         end_group(group);
         return Err(Fault::Spawn("it has no streams".to_owned()));
     };
+    let (lifeline, wanted) = oneshot::channel();
     tokio::spawn(async move {
-        let _ = child.wait().await;
+        tokio::select! {
+            _ = child.wait() => {}
+            _ = wanted => {
+                let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
+                if ended.is_err()
+                    && let Some(group) = group
+                {
+                    // A child can keep its own input open, and its supervisor waiting.
+                    end_descendants(group);
+                }
+            }
+        }
         // Whoever killed the supervisor has not killed the rest.
         end_group(group);
+        let _ = child.wait().await;
     });
     Ok(Streams {
         stdin,
         stdout,
         stderr,
+        lifeline: Lifeline(lifeline),
     })
 }

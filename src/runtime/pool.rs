@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,8 +22,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// One that ends this soon has failed, too.
 const SOON: Duration = Duration::from_secs(5);
 
-pub trait Pooled: Any + Send + Sync {
+pub trait Pooled<E>: Any + Send + Sync {
     fn is_open(&self) -> bool;
+    /// Why it isn't any more.
+    fn end(&self) -> E;
 }
 
 pub struct Pool<E> {
@@ -38,13 +41,15 @@ struct Slot<E> {
 }
 
 struct State<E> {
-    current: Option<Entry>,
+    current: Option<Entry<E>>,
     failures: u32,
+    /// How often in a row one has ended soon after it was opened.
+    deaths: u32,
     failed: Option<(Instant, E)>,
 }
 
-struct Entry {
-    session: Arc<dyn Pooled>,
+struct Entry<E> {
+    session: Arc<dyn Pooled<E>>,
     opened: Instant,
     used: Instant,
 }
@@ -57,48 +62,33 @@ impl<E> Default for Pool<E> {
     }
 }
 
-impl<E: Clone> Pool<E> {
-    /// The open one under this key, or a new one. `open` is given what was noted about this key before, and notes anew.
-    pub async fn get<S: Pooled>(
+impl<E: Clone + Send + 'static> Pool<E> {
+    /// The open one under this key, or a new one. `open` is given what was noted about this key before, and notes anew. It goes on where
+    /// whoever asked has left: others may wait for it, and the next one will.
+    pub async fn get<S, F>(
         &self,
         key: Key,
-        open: impl AsyncFnOnce(u8) -> Result<(S, u8), E>,
-    ) -> Result<Arc<S>, E> {
+        open: impl FnOnce(u8) -> F + Send + 'static,
+    ) -> Result<Arc<S>, E>
+    where
+        S: Pooled<E>,
+        F: Future<Output = Result<(S, u8), E>> + Send + 'static,
+    {
         let slot = self.slot(key);
         if let Some(session) = slot.open_one() {
             return Ok(session);
         }
-        let _turn = slot.opening.lock().await;
-        if let Some(session) = slot.open_one() {
-            return Ok(session);
-        }
-        slot.may_try()?;
-        let opened = open(slot.note.load(Ordering::Relaxed)).await;
-        let mut state = slot.lock();
-        match opened {
-            Ok((session, note)) => {
-                slot.note.store(note, Ordering::Relaxed);
-                let session = Arc::new(session);
-                let now = Instant::now();
-                state.failed = None;
-                state.current = Some(Entry {
-                    session: session.clone(),
-                    opened: now,
-                    used: now,
-                });
-                Ok(session)
-            }
-            Err(error) => {
-                slot.note.store(0, Ordering::Relaxed);
-                state.failures = state.failures.saturating_add(1);
-                state.failed = Some((Instant::now(), error.clone()));
-                Err(error)
-            }
+        let opening = tokio::spawn(slot.open(open));
+        match opening.await {
+            Ok(opened) => opened,
+            Err(gone) if gone.is_panic() => std::panic::resume_unwind(gone.into_panic()),
+            // The runtime ends, and this with it.
+            Err(_) => std::future::pending().await,
         }
     }
 
     /// Those that are open, each with its key.
-    pub fn open<S: Pooled>(&self) -> Vec<(Key, Arc<S>)> {
+    pub fn open<S: Pooled<E>>(&self) -> Vec<(Key, Arc<S>)> {
         let slots = self.lock();
         let open = slots.iter().filter_map(|(key, slot)| {
             let state = slot.lock();
@@ -114,7 +104,7 @@ impl<E: Clone> Pool<E> {
         let now = Instant::now();
         self.lock().retain(|_, slot| {
             let mut state = slot.lock();
-            let stale = |entry: &Entry| {
+            let stale = |entry: &Entry<E>| {
                 let in_use = Arc::strong_count(&entry.session) > 1;
                 let old = now.duration_since(entry.used) > IDLE
                     || now.duration_since(entry.opened) > LIFETIME;
@@ -167,6 +157,7 @@ impl<E: Clone> Pool<E> {
                 state: Mutex::new(State {
                     current: None,
                     failures: 0,
+                    deaths: 0,
                     failed: None,
                 }),
                 note: AtomicU8::new(0),
@@ -180,18 +171,61 @@ impl<E: Clone> Pool<E> {
     }
 }
 
-impl<E: Clone> Slot<E> {
-    fn open_one<S: Pooled>(&self) -> Option<Arc<S>> {
+impl<E: Clone + Send + 'static> Slot<E> {
+    async fn open<S, F>(
+        self: Arc<Self>,
+        open: impl FnOnce(u8) -> F + Send + 'static,
+    ) -> Result<Arc<S>, E>
+    where
+        S: Pooled<E>,
+        F: Future<Output = Result<(S, u8), E>> + Send + 'static,
+    {
+        let _turn = self.opening.lock().await;
+        if let Some(session) = self.open_one() {
+            return Ok(session);
+        }
+        self.may_try()?;
+        let opened = open(self.note.load(Ordering::Relaxed)).await;
+        let mut state = self.lock();
+        match opened {
+            Ok((session, note)) => {
+                self.note.store(note, Ordering::Relaxed);
+                let session = Arc::new(session);
+                let now = Instant::now();
+                (state.failed, state.failures) = (None, 0);
+                state.current = Some(Entry {
+                    session: session.clone(),
+                    opened: now,
+                    used: now,
+                });
+                Ok(session)
+            }
+            Err(error) => {
+                self.note.store(0, Ordering::Relaxed);
+                state.failures = state.failures.saturating_add(1);
+                state.failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    fn open_one<S: Pooled<E>>(&self) -> Option<Arc<S>> {
         let mut state = self.lock();
         let now = Instant::now();
         let entry = state.current.as_mut()?;
         if !entry.session.is_open() {
+            // Once may happen. Again and again, it needs a pause.
             let soon = now.duration_since(entry.opened) < SOON;
-            state.failures = if soon {
-                state.failures.saturating_add(1)
+            let error = entry.session.end();
+            state.deaths = if soon {
+                state.deaths.saturating_add(1)
             } else {
                 0
             };
+            if state.deaths > 1 {
+                state.failures = state.deaths - 1;
+                state.failed = Some((now, error));
+            }
             state.current = None;
             return None;
         }
@@ -232,32 +266,46 @@ mod tests {
         number: usize,
     }
 
-    impl Pooled for Door {
+    impl Pooled<String> for Door {
         fn is_open(&self) -> bool {
             self.open.load(Ordering::SeqCst)
+        }
+
+        fn end(&self) -> String {
+            "closed".to_owned()
         }
     }
 
     const KEY: Key = [1; 32];
 
+    fn door(number: usize) -> Door {
+        Door {
+            open: AtomicBool::new(true),
+            number,
+        }
+    }
+
+    async fn get(pool: &Pool<String>, key: Key, made: &Arc<AtomicUsize>) -> Arc<Door> {
+        let made = made.clone();
+        let open = move |note: u8| async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Ok((door(made.fetch_add(1, Ordering::SeqCst)), note + 1))
+        };
+        pool.get(key, open).await.unwrap()
+    }
+
     #[tokio::test]
     async fn one_is_opened_for_all_and_another_when_it_has_closed() {
-        let pool = Arc::new(Pool::<String>::default());
-        let made = Arc::new(AtomicUsize::new(0));
-        let get = async |key: Key| {
-            let opened = pool.get(key, async |note| {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-                let number = made.fetch_add(1, Ordering::SeqCst);
-                let open = AtomicBool::new(true);
-                Ok((Door { open, number }, note + 1))
-            });
-            opened.await.unwrap()
-        };
-        let (one, two, other) = tokio::join!(get(KEY), get(KEY), get([2; 32]));
+        let (pool, made) = (Pool::<String>::default(), Arc::default());
+        let (one, two, other) = tokio::join!(
+            get(&pool, KEY, &made),
+            get(&pool, KEY, &made),
+            get(&pool, [2; 32], &made)
+        );
         assert_eq!(one.number, two.number);
         assert_ne!(one.number, other.number);
         one.open.store(false, Ordering::SeqCst);
-        assert_ne!(get(KEY).await.number, one.number);
+        assert_ne!(get(&pool, KEY, &made).await.number, one.number);
         assert_eq!(made.load(Ordering::SeqCst), 3);
         assert_eq!(pool.open::<Door>().len(), 2);
         pool.clear();
@@ -265,14 +313,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_opening_goes_on_when_whoever_asked_has_left() {
+        let (pool, made) = (Pool::<String>::default(), Arc::default());
+        let impatient = tokio::time::timeout(Duration::from_millis(1), get(&pool, KEY, &made));
+        assert!(impatient.await.is_err());
+        assert_eq!(get(&pool, KEY, &made).await.number, 0);
+        assert_eq!(made.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn one_that_ends_again_and_again_needs_a_pause() {
+        let (pool, made) = (Pool::<String>::default(), Arc::default());
+        for _ in 0..2 {
+            get(&pool, KEY, &made)
+                .await
+                .open
+                .store(false, Ordering::SeqCst);
+        }
+        let third = pool
+            .get(KEY, |note| async move { Ok((door(9), note)) })
+            .await;
+        assert_eq!(third.err().as_deref(), Some("closed"));
+    }
+
+    #[tokio::test]
     async fn after_a_failure_nobody_tries_for_a_moment() {
         let pool = Pool::<String>::default();
-        let tried = AtomicUsize::new(0);
+        let tried = Arc::new(AtomicUsize::new(0));
         let get = async || {
-            let opened = pool.get::<Door>(KEY, async |_| {
-                Err(format!("no {}", tried.fetch_add(1, Ordering::SeqCst)))
-            });
-            opened.await.err().unwrap()
+            let tried = tried.clone();
+            let open = move |_| async move {
+                Err::<(Door, u8), _>(format!("no {}", tried.fetch_add(1, Ordering::SeqCst)))
+            };
+            pool.get(KEY, open).await.err().unwrap()
         };
         assert_eq!(get().await, "no 0");
         assert_eq!(get().await, "no 0");
@@ -289,11 +362,8 @@ mod tests {
         for number in 0..MOST + 10 {
             let mut key = [0; 32];
             key[..8].copy_from_slice(&number.to_be_bytes());
-            let door = Door {
-                open: AtomicBool::new(true),
-                number,
-            };
-            pool.get(key, async |_| Ok((door, 0))).await.unwrap();
+            let open = move |_| async move { Ok((door(number), 0)) };
+            pool.get(key, open).await.unwrap();
         }
         assert_eq!(pool.open::<Door>().len(), MOST);
     }

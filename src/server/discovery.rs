@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::Shared;
-use super::reload::Reloader;
+use super::reload::{Published, Reloader};
 use crate::api::context;
 use crate::call;
 use crate::catalog::{Provider, remembered};
@@ -111,7 +111,8 @@ async fn attend(
     turns: Arc<Semaphore>,
 ) {
     let ati_dir = snapshot.settings.ati_dir.clone();
-    let name = provider.name.as_str();
+    let attended = provider.clone();
+    let name = attended.name.as_str();
     let known = reloader.listing(name);
     let state = |state: &'static str, error: Option<&McpError>| {
         let listing = reloader.listing(name);
@@ -137,12 +138,31 @@ async fn attend(
             call::list(&provider, context(&snapshot, &shared.services)).await
         };
         match listed {
-            Ok(listing) => {
+            Ok((listing, listed_by)) => {
                 (pause, told) = (FIRST_PAUSE, false);
                 let listing = Arc::new(listing);
-                let news = reloader.publish(name, listing.clone());
+                // Off this thread: a reload may hold it up, and a disk.
+                let (reloader, provider, kept) =
+                    (reloader.clone(), provider.clone(), listing.clone());
+                let ati_dir = ati_dir.clone();
+                let published = tokio::task::spawn_blocking(move || {
+                    let published = reloader.publish(&provider, &kept);
+                    if published != Published::TooLate
+                        && let Err(e) = remembered::remember(&ati_dir, &provider, &kept)
+                    {
+                        warn!(
+                            provider = provider.name,
+                            "the list of tools can't be kept: {e}"
+                        );
+                    }
+                    published
+                });
+                let published = published.await.unwrap_or(Published::TooLate);
+                if published == Published::TooLate {
+                    return;
+                }
                 state("ready", None);
-                if news || std::mem::take(&mut first) {
+                if published == Published::News || std::mem::take(&mut first) {
                     info!(
                         provider = name,
                         tools = listing.tools.len(),
@@ -150,16 +170,7 @@ async fn attend(
                         "tools listed"
                     );
                 }
-                if let Err(e) = remembered::remember(&ati_dir, &provider, &listing) {
-                    warn!(provider = name, "the list of tools can't be kept: {e}");
-                }
-                // Until it says that they have changed.
-                loop {
-                    tokio::time::sleep(TICK).await;
-                    if call::has_changed(&provider, context(&snapshot, &shared.services)) {
-                        break;
-                    }
-                }
+                wait_for_news(&attended, listed_by, &snapshot, &shared).await;
             }
             Err(error) => {
                 state("down", Some(&error));
@@ -172,6 +183,21 @@ async fn attend(
                 tokio::time::sleep(pause).await;
                 pause = (2 * pause).min(LONGEST_PAUSE);
             }
+        }
+    }
+}
+
+/// Until the server says that its tools have changed, or another session has taken the place of the one that listed them: not every server says so.
+async fn wait_for_news(
+    provider: &Arc<Provider>,
+    listed_by: u64,
+    snapshot: &Snapshot,
+    shared: &Shared,
+) {
+    loop {
+        tokio::time::sleep(TICK).await;
+        if call::has_changed(provider, listed_by, context(snapshot, &shared.services)) {
+            return;
         }
     }
 }

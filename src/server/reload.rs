@@ -10,13 +10,22 @@ use zeroize::Zeroizing;
 
 use super::notify;
 use crate::catalog::mcp::{Listing, Listings};
-use crate::catalog::{Catalog, remembered};
+use crate::catalog::{Catalog, Provider, remembered};
 use crate::config::{self, Environment, Flags, Listener, Settings, Tls};
 use crate::error::Problem;
 use crate::keyring::{SessionKey, Source};
 use crate::snapshot::{Built, Snapshot, Unbuilt};
 use crate::telemetry::health;
 use crate::telemetry::metrics::METRICS;
+
+/// What became of a listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Published {
+    News,
+    NoNews,
+    /// It is about a server that isn't there any more.
+    TooLate,
+}
 
 pub struct Reloader {
     flags: Flags,
@@ -58,17 +67,24 @@ impl Reloader {
         self.listings().get(provider).cloned()
     }
 
-    /// What a server has now becomes part of the snapshot. Whether that is news.
-    pub fn publish(&self, provider: &str, listing: Arc<Listing>) -> bool {
+    /// What a server has now becomes part of the snapshot, unless a reload has meanwhile put another in its place. Blocks while a reload builds.
+    pub fn publish(&self, provider: &Provider, listing: &Arc<Listing>) -> Published {
         let _turn = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut listings = self.listings();
-        let old = listings.insert(provider.to_owned(), listing.clone());
-        if old.is_some_and(|old| old.tools == listing.tools) {
-            return false;
+        let current = self.current.load();
+        let mut providers = current.catalog.providers().iter();
+        let now = providers.find(|one| one.name == provider.name);
+        let server = |one: &Provider| one.mcp().map(remembered::identity);
+        if now.and_then(|one| server(one)) != server(provider) {
+            return Published::TooLate;
         }
-        let snapshot = self.current.load().with_listings(&listings);
-        self.current.store(Arc::new(snapshot));
-        true
+        let mut listings = self.listings();
+        let old = listings.insert(provider.name.clone(), listing.clone());
+        if old.is_some_and(|old| old.tools == listing.tools) {
+            return Published::NoNews;
+        }
+        self.current
+            .store(Arc::new(current.with_listings(&listings)));
+        Published::News
     }
 
     fn listings(&self) -> MutexGuard<'_, Listings> {

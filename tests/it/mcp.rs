@@ -134,6 +134,19 @@ fn a_child_sees_what_it_is_given_and_nothing_else() {
         "{seen}"
     );
 
+    // Neither does it get into the list, which everybody sees, and which is kept on disk.
+    let telling = started(
+        with("telltale", "[provider.mcp_env]\nGIVEN = \"v-${key}-w\"\n")
+            .credentials(&json!({"key": "planted-secret-of-the-child"})),
+    );
+    let tool = telling.client().get("/tools/s%3Aecho").text();
+    assert!(tool.contains("v-[REDACTED]-w"), "{tool}");
+    eventually("the cache", || {
+        telling.path("cache/tools/s.json").exists().then_some(())
+    });
+    let kept = std::fs::read_to_string(telling.path("cache/tools/s.json")).unwrap();
+    assert!(!kept.contains("planted"), "{kept}");
+
     let proxy = with("good", "[provider.mcp_env]\nGIVEN = \"${absent}\"\n").start();
     proxy.log.wait_for("its tools can't be listed");
     let states = Client::connect(proxy.admin).get("/providers").json();
@@ -215,13 +228,22 @@ fn a_child_that_is_killed_costs_what_was_under_way_and_no_more() {
     assert_ne!(next, pid);
     assert!(started.elapsed() < Duration::from_secs(1));
     assert!(failure(&proxy, "s:crash", json!({})).contains("its last words: crashing now"));
-    result(&proxy, "s:echo", json!({"text": "x"}));
+    // Twice in so short a time: the next one waits a moment.
+    eventually("the next server", || {
+        let answer = proxy.call(None, "s:echo", json!({"text": "x"}));
+        (answer.status == 200).then_some(())
+    });
 }
 
 #[test]
 fn nothing_survives_us_however_we_end() {
-    for signal in ["KILL", "TERM"] {
-        let mut proxy = started(with("good", ""));
+    for (signal, mode) in [
+        ("KILL", "good"),
+        ("TERM", "good"),
+        ("KILL", "holding"),
+        ("TERM", "holding"),
+    ] {
+        let mut proxy = started(with(mode, ""));
         let server = result(&proxy, "s:pid", json!({})).as_u64().unwrap() as u32;
         let grandchild = result(&proxy, "s:child", json!({})).as_u64().unwrap() as u32;
         assert!(is_alive(server) && is_alive(grandchild));
@@ -359,6 +381,28 @@ fn hostile_servers_are_bounded_and_named() {
             );
         }
     }
+    // A schema that takes forever to check against, an answer that takes gigabytes to read.
+    let proxy = started(with("bomb", ""));
+    assert_eq!(result(&proxy, "s:echo", json!({"text": "quick"})), "quick");
+    drop(proxy);
+    let proxy = started(with("many-values", ""));
+    let error = failure(&proxy, "s:echo", json!({"text": "x"}));
+    assert!(error.contains("too many values"), "{error}");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.pid())).unwrap();
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak < 400_000, "{peak} kB");
+    drop(proxy);
+    // One that asks and asks, and reads our answers; its own answer comes in the end, or it is given up.
+    let proxy = started(with("demanding", ""));
+    let answer = proxy.call(None, "s:echo", json!({"text": "x"}));
+    assert!(matches!(answer.status, 200 | 502), "{}", answer.text());
+    assert_eq!(proxy.client().get("/health").status, 200);
+    drop(proxy);
+
     let proxy = started(with("long-line", ""));
     for _ in 0..2 {
         let error = failure(&proxy, "s:echo", json!({"text": "x"}));
@@ -511,6 +555,46 @@ fn tenants_never_share_a_session() {
     let seen = seen.lock().unwrap();
     let sessions: HashSet<&String> = seen.iter().map(|(session, _)| session).collect();
     assert_eq!((seen.len(), sessions.len()), (2, 2), "{} pairs", seen.len());
+}
+
+#[test]
+fn what_is_minted_is_taken_out_and_replaced() {
+    let setup = with(
+        "good",
+        "[provider.auth_generator]\ntype = \"command\"\ncommand = \"sh\"\nargs = [\"-c\", \"echo planted-minted-$(date +%N)\"]\n",
+    );
+    let proxy = started(setup);
+    // Each call has its own, and so a server of its own.
+    let mut pids = HashSet::new();
+    for _ in 0..3 {
+        let seen = result(&proxy, "s:env", json!({}));
+        let seen = seen.as_str().unwrap();
+        assert!(seen.contains("ATI_AUTH_TOKEN=[REDACTED]"), "{seen}");
+        pids.insert(result(&proxy, "s:pid", json!({})).as_u64().unwrap());
+    }
+    assert_eq!(pids.len(), 3);
+}
+
+#[test]
+fn a_server_that_forgot_the_session_is_met_anew() {
+    let forgetful = Arc::new(Mutex::new(HashSet::from(["s1".to_owned()])));
+    let forgotten = forgetful.clone();
+    let upstream = http_server(move |request, message| {
+        let session = request
+            .header("mcp-session-id")
+            .unwrap_or_default()
+            .to_owned();
+        if forgotten.lock().unwrap().contains(&session) {
+            let body = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}"#;
+            return format!(
+                "HTTP/1.1 400 X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+        }
+        told(message, &session)
+    });
+    let proxy = started(over_http(&upstream, ""));
+    assert_eq!(result(&proxy, "s:who", json!({})), "s2");
 }
 
 #[test]

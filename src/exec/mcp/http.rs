@@ -17,7 +17,7 @@ use rmcp::transport::streamable_http_client::{
 use sse_stream::{Sse, SseStream};
 use url::Url;
 
-use super::lines::{LONGEST_MESSAGE, understand};
+use super::lines::{Heard, LONGEST_MESSAGE, understand};
 use crate::credential::Attachment;
 use crate::egress::Clients;
 use crate::error::{McpError, ToolError};
@@ -29,6 +29,8 @@ const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// More of a refusal than this says nothing more.
 const LONGEST_ERROR: usize = 4096;
+/// More is read, so that secrets are found whole.
+const READ_ERROR: usize = 64 << 10;
 /// Codes that only a server of the stateless era has.
 const MODERN: [i32; 3] = [-32020, -32021, -32022];
 
@@ -100,12 +102,14 @@ impl Inner {
     /// What a server says when it says no, without what it was told.
     async fn status(&self, response: reqwest::Response) -> McpError {
         let status = response.status().as_u16();
-        let mut body = read(response, LONGEST_ERROR).await.unwrap_or_default();
+        let mut body = read(response, READ_ERROR).await.unwrap_or_default();
         self.attachment.scrub(&mut body);
+        let body = String::from_utf8_lossy(&body);
+        let body = body.trim();
         McpError::Status {
             provider: self.provider.to_string(),
             status,
-            body: String::from_utf8_lossy(&body).trim().to_owned(),
+            body: body[..body.floor_char_boundary(LONGEST_ERROR)].to_owned(),
         }
     }
 
@@ -156,6 +160,10 @@ impl StreamableHttpClient for Endpoint {
         let asks = asks(&message);
         if !response.status().is_success() {
             let refusal = self.0.status(response).await;
+            // Some say with 400 that they don't know the session, after a restart for example.
+            if status == 400 && had_session && mentions_session(&refusal) {
+                return Err(Fault::SessionExpired);
+            }
             return declined(status, refusal, asks);
         }
         let session = response.headers().get(SESSION);
@@ -215,6 +223,10 @@ impl StreamableHttpClient for Endpoint {
     }
 }
 
+fn mentions_session(refusal: &McpError) -> bool {
+    matches!(refusal, McpError::Status { body, .. } if body.to_lowercase().contains("session"))
+}
+
 /// The request that waits for an answer, and whether it only asks which era this is.
 fn asks(message: &ClientJsonRpcMessage) -> Option<(RequestId, bool)> {
     match message {
@@ -237,7 +249,10 @@ fn declined(
         _ => b"",
     };
     let error = match understand(body) {
-        Some(ServerJsonRpcMessage::Error(error)) => Some(error.error),
+        Heard::Message(message) => match *message {
+            ServerJsonRpcMessage::Error(error) => Some(error.error),
+            _ => None,
+        },
         _ => None,
     };
     let Some((id, probing)) = asks else {
@@ -280,13 +295,16 @@ fn kind(response: &reqwest::Response) -> Kind {
 /// One message, or what earlier revisions call a batch.
 fn messages(body: &[u8]) -> Option<Vec<ServerJsonRpcMessage>> {
     let body = body.trim_ascii();
-    if let Some(one) = understand(body) {
-        return Some(vec![one]);
+    if let Heard::Message(one) = understand(body) {
+        return Some(vec![*one]);
     }
     let batch: Vec<&serde_json::value::RawValue> = serde_json::from_slice(body).ok()?;
-    let all: Vec<_> = batch
-        .iter()
-        .filter_map(|one| understand(one.get().as_bytes()))
+    let heard = batch.iter().map(|one| understand(one.get().as_bytes()));
+    let all: Vec<_> = heard
+        .filter_map(|heard| match heard {
+            Heard::Message(message) => Some(*message),
+            _ => None,
+        })
         .collect();
     (!all.is_empty()).then_some(all)
 }
@@ -300,9 +318,31 @@ fn batch(all: &[ServerJsonRpcMessage]) -> BoxStream<'static, Result<Sse, SseErro
     stream::iter(events).boxed()
 }
 
-/// As they come, each of a bounded size.
+/// As they come, each of a bounded size, and only those that are for us. How soon to come again is ours to decide.
 fn events(response: reqwest::Response) -> BoxStream<'static, Result<Sse, SseError>> {
-    SseStream::from_bytes_stream(bounded(response.bytes_stream())).boxed()
+    SseStream::from_bytes_stream(bounded(response.bytes_stream()))
+        .filter_map(|event| std::future::ready(sort(event)))
+        .boxed()
+}
+
+fn sort(event: Result<Sse, SseError>) -> Option<Result<Sse, SseError>> {
+    let mut event = match event {
+        Ok(event) => event,
+        Err(e) => return Some(Err(e)),
+    };
+    event.retry = None;
+    let data = event.data.as_deref().unwrap_or_default().trim();
+    // An empty one carries an id, and nothing else.
+    if data.is_empty() {
+        return Some(Ok(event));
+    }
+    match understand(data.as_bytes()) {
+        Heard::Message(message) => {
+            event.data = serde_json::to_string(&message).ok();
+            Some(Ok(event))
+        }
+        Heard::Asked(_) | Heard::Nothing | Heard::Garbage => None,
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -366,7 +406,7 @@ async fn read(response: reqwest::Response, most: usize) -> Result<Vec<u8>, Broke
         if body.len() + piece.len() > most {
             // Of an error, the beginning will do.
             body.extend_from_slice(&piece[..most - body.len()]);
-            return if most == LONGEST_ERROR {
+            return if most == READ_ERROR {
                 Ok(body)
             } else {
                 Err(Broken::TooLong)

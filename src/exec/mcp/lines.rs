@@ -1,13 +1,15 @@
 //! A server that is a child of ours: one JSON-RPC message per line, on its standard streams.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
 use rmcp::RoleClient;
-use rmcp::model::{ClientJsonRpcMessage, ErrorData, ServerJsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, ErrorData, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 use serde::Deserialize;
+use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
@@ -16,7 +18,7 @@ use tokio::task::JoinHandle;
 use super::trouble::Trouble;
 use crate::credential::Attachment;
 use crate::error::McpError;
-use crate::process::Streams;
+use crate::process::{Lifeline, Streams};
 
 /// What one message may have.
 pub const LONGEST_MESSAGE: usize = 50_000_000;
@@ -24,7 +26,11 @@ pub const LONGEST_MESSAGE: usize = 50_000_000;
 const OUTGOING: usize = 64;
 /// After so many lines of something else, it isn't going to be MCP.
 const MOST_GARBAGE: usize = 1000;
-const LONGEST_STDERR_LINE: usize = 4096;
+/// Read whole, so that secrets are found in it, and kept in part.
+const LONGEST_STDERR_LINE: usize = 64 << 10;
+const SHOWN_STDERR_LINE: usize = 4096;
+/// Values in one message. Text is cheap, values aren't: each takes hundreds of bytes while it is read.
+const MOST_VALUES: usize = 500_000;
 
 pub struct Lines {
     provider: Arc<str>,
@@ -33,6 +39,8 @@ pub struct Lines {
     /// The line that is being read. It is kept here because a read may be given up and begun anew.
     line: Vec<u8>,
     trouble: Arc<Trouble>,
+    secrets: Arc<Attachment>,
+    _lifeline: Lifeline,
     /// Ends when this does, even in the middle of a write: the child's input closes, and that is its end.
     writer: JoinHandle<()>,
 }
@@ -54,7 +62,7 @@ impl Lines {
         tokio::spawn(listen(
             provider.clone(),
             streams.stderr,
-            secrets,
+            secrets.clone(),
             trouble.clone(),
         ));
         Lines {
@@ -63,6 +71,8 @@ impl Lines {
             stdout: BufReader::with_capacity(64 << 10, streams.stdout),
             line: Vec::new(),
             trouble,
+            secrets,
+            _lifeline: streams.lifeline,
             writer: tokio::spawn(write(streams.stdin, messages)),
         }
     }
@@ -133,9 +143,20 @@ impl Transport<RoleClient> for Lines {
                 continue;
             }
             match understand(line) {
-                Some(message) => return Some(message),
-                None => {
-                    let many = self.trouble.garbage(&String::from_utf8_lossy(line));
+                Heard::Message(message) => return Some(*message),
+                Heard::Nothing => {}
+                // We offer servers nothing, so there is nothing to think about; and one that asks without listening must not fill us up.
+                Heard::Asked(answer) => {
+                    let sent = self.outgoing.as_ref().map(|to| to.try_send(answer));
+                    if !matches!(sent, Some(Ok(()))) {
+                        self.ended("the server asks more than it listens");
+                        return None;
+                    }
+                }
+                Heard::Garbage => {
+                    let mut line = line.to_vec();
+                    self.secrets.scrub(&mut line);
+                    let many = self.trouble.garbage(&String::from_utf8_lossy(&line));
                     if many >= MOST_GARBAGE {
                         self.ended("the server speaks something else");
                         return None;
@@ -152,27 +173,89 @@ impl Transport<RoleClient> for Lines {
     }
 }
 
-/// A message, or where it is an answer that we can't make sense of, an error in its place, so that its caller needn't wait.
-pub fn understand(text: &[u8]) -> Option<ServerJsonRpcMessage> {
+/// What a server said.
+pub enum Heard {
+    Message(Box<ServerJsonRpcMessage>),
+    /// A question to us, and our answer as a line.
+    Asked(Vec<u8>),
+    /// News that we have no use for.
+    Nothing,
+    Garbage,
+}
+
+/// The few things that are looked at before anything is taken apart.
+#[derive(Deserialize)]
+struct Outline<'a> {
+    #[serde(default)]
+    id: Option<RequestId>,
+    #[serde(default, borrow)]
+    method: Option<Cow<'a, str>>,
+}
+
+/// A message for rmcp, or what else it is. An answer that we can't make sense of, or that has too much in it, becomes an error in its place, so that
+/// its caller needn't wait.
+pub fn understand(text: &[u8]) -> Heard {
     // An array would pass for a message of whatever stands in it.
-    if !text.starts_with(b"{") {
-        return None;
+    let Some(outline) = text
+        .starts_with(b"{")
+        .then(|| serde_json::from_slice::<Outline<'_>>(text).ok())
+        .flatten()
+    else {
+        return Heard::Garbage;
+    };
+    let error = |id, what: &'static str| {
+        let error = ErrorData::internal_error(what, None);
+        Heard::Message(Box::new(ServerJsonRpcMessage::error(error, Some(id))))
+    };
+    match (outline.id, outline.method.as_deref()) {
+        (Some(id), Some(method)) => Heard::Asked(reply(&id, method)),
+        (None, Some("notifications/tools/list_changed" | "notifications/cancelled")) => {
+            match serde_json::from_slice(text) {
+                Ok(message) => Heard::Message(Box::new(message)),
+                Err(_) => Heard::Nothing,
+            }
+        }
+        (None, Some(_)) => Heard::Nothing,
+        (Some(id), None) if values(text) > MOST_VALUES => {
+            error(id, "the server's answer has too many values")
+        }
+        (Some(id), None) => match serde_json::from_slice(text) {
+            Ok(message) => Heard::Message(Box::new(message)),
+            Err(_) => error(id, "the server's answer can't be understood"),
+        },
+        // An error that the server could not say to what.
+        (None, None) => match serde_json::from_slice(text) {
+            Ok(message @ ServerJsonRpcMessage::Error(_)) => Heard::Message(Box::new(message)),
+            _ => Heard::Garbage,
+        },
     }
-    if let Ok(message) = serde_json::from_slice(text) {
-        return Some(message);
+}
+
+fn reply(id: &RequestId, method: &str) -> Vec<u8> {
+    let answer = if method == "ping" {
+        json!({"jsonrpc": "2.0", "id": id, "result": {}})
+    } else {
+        let error = json!({"code": -32601, "message": "not offered"});
+        json!({"jsonrpc": "2.0", "id": id, "error": error})
+    };
+    let mut line = answer.to_string().into_bytes();
+    line.push(b'\n');
+    line
+}
+
+/// At least as many values as there are, without taking them apart.
+fn values(text: &[u8]) -> usize {
+    let (mut count, mut quoted, mut escaped) = (1, false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' | b'[' | b'{' if !quoted => count += 1,
+            _ => {}
+        }
     }
-    #[derive(Deserialize)]
-    struct Answer {
-        id: rmcp::model::RequestId,
-        #[serde(default)]
-        method: Option<serde::de::IgnoredAny>,
-    }
-    let answer: Answer = serde_json::from_slice(text).ok()?;
-    if answer.method.is_some() {
-        return None;
-    }
-    let error = ErrorData::internal_error("the server's answer can't be understood", None);
-    Some(ServerJsonRpcMessage::error(error, Some(answer.id)))
+    count
 }
 
 async fn write(mut stdin: ChildStdin, mut messages: mpsc::Receiver<Vec<u8>>) {
@@ -195,6 +278,7 @@ async fn listen(
         secrets.scrub(&mut line);
         let line = String::from_utf8_lossy(&line);
         let line = line.trim_end();
+        let line = &line[..line.floor_char_boundary(SHOWN_STDERR_LINE)];
         tracing::debug!(provider = %provider, "stderr: {line}");
         trouble.heard(line);
     }
@@ -230,19 +314,52 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_that_make_no_sense_are_errors_and_garbage_is_garbage() {
-        let good = br#"{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}"#;
-        assert!(understand(good).is_some());
-        let odd = br#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text"}]},"extra":1}"#;
-        assert!(understand(odd).is_some());
-        let nothing = br#"{"jsonrpc":"2.0","id":7}"#;
-        assert!(matches!(
-            understand(nothing),
-            Some(ServerJsonRpcMessage::Error(_))
-        ));
-        for garbage in [&b"hello"[..], b"[1]", b"{}", b"\xff\xfe"] {
-            assert!(understand(garbage).is_none(), "{garbage:?}");
+    fn what_a_server_says_is_sorted_before_it_is_read() {
+        let heard = |text: &str| match understand(text.as_bytes()) {
+            Heard::Message(message) => match *message {
+                ServerJsonRpcMessage::Response(_) => "response",
+                ServerJsonRpcMessage::Error(_) => "error",
+                _ => "other",
+            },
+            Heard::Asked(_) => "asked",
+            Heard::Nothing => "nothing",
+            Heard::Garbage => "garbage",
+        };
+        for (text, expected) in [
+            (
+                r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}"#,
+                "response",
+            ),
+            (r#"{"jsonrpc":"2.0","id":7}"#, "error"),
+            (
+                r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"x"}}"#,
+                "error",
+            ),
+            (r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#, "asked"),
+            (
+                r#"{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{}}"#,
+                "asked",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#,
+                "nothing",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#,
+                "other",
+            ),
+            ("hello", "garbage"),
+            ("[1]", "garbage"),
+            ("{}", "garbage"),
+        ] {
+            assert_eq!(heard(text), expected, "{text}");
         }
+        let many = format!(
+            r#"{{"jsonrpc":"2.0","id":7,"result":[{}0]}}"#,
+            "0,".repeat(MOST_VALUES)
+        );
+        assert_eq!(heard(&many), "error");
+        assert_eq!(values(br#"{"a,[{":["x\",", 1]}"#), 4);
     }
 
     #[tokio::test]

@@ -23,7 +23,8 @@ use self::http::Endpoint;
 use crate::catalog::Tool;
 use crate::catalog::mcp::{Listed, Listing};
 use crate::credential::Attachment;
-use crate::error::McpError;
+use crate::egress::Clients;
+use crate::error::{McpError, ToolError};
 use crate::exec::http::{Means, Presents, obtain};
 use crate::process::{self, Resident};
 use crate::runtime::Key;
@@ -33,6 +34,7 @@ use trouble::Trouble;
 /// How long a server may take to get ready, and to list its tools.
 const START: Duration = Duration::from_secs(30);
 const GOODBYE: Duration = Duration::from_secs(2);
+const LONGEST_ERROR: usize = 4096;
 
 /// A server, and what we are to it: everything filled in.
 pub struct Target {
@@ -42,6 +44,8 @@ pub struct Target {
     pub server: Server,
     pub presents: Presents,
     pub source: Option<IpAddr>,
+    /// The URL as the manifest has it: what may be told.
+    pub told_url: String,
 }
 
 pub enum Server {
@@ -57,62 +61,62 @@ pub enum Server {
 pub async fn call(
     tool: &Tool,
     args: &Map<String, Value>,
-    target: &Target,
+    target: &Arc<Target>,
     means: Means<'_>,
 ) -> Result<Box<RawValue>, McpError> {
-    let mut secrets = obtain(&target.presents, target.source, means).await?;
-    let mut attempt = Attempt::First;
+    let mut first = true;
     loop {
-        let session = session(target, &secrets, means).await?;
-        let answer = session
-            .call(&tool.endpoint, args.clone(), means.limits.timeout)
-            .await;
+        let session = session(target, means).await?;
+        let limit = means.limits.timeout;
+        let answer = session.call(&tool.endpoint, args.clone(), limit).await;
+        let again = std::mem::take(&mut first);
         match answer {
-            Ok(result) => return result::shape(&result, &secrets),
+            Ok(result) => return result::shape(&result, &session.secrets),
             // The server may have done it, so only where that doesn't matter, and once.
-            Err(McpError::Ended { .. }) if tool.repeatable && attempt == Attempt::First => {
-                attempt = Attempt::Second;
-            }
+            Err(McpError::Ended { .. }) if tool.repeatable && again => {}
             // What was minted was good when it was made. Once: a second refusal means something else.
-            Err(McpError::Status { status: 401, .. })
-                if matches!(target.presents, Presents::Minted(_)) && attempt == Attempt::First =>
-            {
-                attempt = Attempt::Second;
+            Err(McpError::Status { status: 401, .. }) if again && target.is_minted() => {
                 if let Presents::Minted(mint) = &target.presents {
-                    means.runtime.minted.forget(mint.key, &secrets);
+                    means.runtime.minted.forget(mint.key, &session.secrets);
                 }
                 means.runtime.sessions.forget(target.key);
-                secrets = obtain(&target.presents, target.source, means).await?;
             }
-            Err(error) => return Err(scrubbed(error, &secrets)),
+            Err(error) => {
+                // Whatever it is, a new session may be better.
+                if matches!(error, McpError::Status { .. } | McpError::Call(_)) {
+                    means.runtime.sessions.forget(target.key);
+                }
+                return Err(target.clean(error, &session.secrets));
+            }
         }
     }
 }
 
-#[derive(PartialEq, Eq)]
-enum Attempt {
-    First,
-    Second,
-}
-
-/// What tools a server has.
-pub async fn list(target: &Target, means: Means<'_>) -> Result<Listing, McpError> {
-    let secrets = obtain(&target.presents, target.source, means).await?;
-    let session = session(target, &secrets, means).await?;
+/// What tools a server has, and the session that said so.
+pub async fn list(target: &Arc<Target>, means: Means<'_>) -> Result<(Listing, u64), McpError> {
+    let session = session(target, means).await?;
     let tools = session.list(START).await;
-    let tools = tools.map_err(|error| scrubbed(error, &secrets))?;
-    Ok(Listing {
+    let tools = tools.map_err(|error| target.clean(error, &session.secrets))?;
+    let listing = Listing {
         at: crate::runtime::now_millis() / 1000,
         protocol: session.version(),
         tools: tools.into_iter().map(Listed::from).collect(),
-    })
+    };
+    // It is shown to every caller, and kept on disk.
+    let mut text = serde_json::to_vec(&listing).unwrap_or_default();
+    session.secrets.scrub(&mut text);
+    let listing = serde_json::from_slice(&text).map_err(|_| McpError::Garbage {
+        provider: target.provider.to_string(),
+        what: "a list of tools that makes no sense".to_owned(),
+    })?;
+    Ok((listing, session.serial))
 }
 
-/// Whether an open session has heard that the list has changed.
-pub fn has_changed(target: &Key, means: Means<'_>) -> bool {
+/// Whether there is news of a list that this session gave: the server has said so, or another session has taken its place.
+pub fn has_changed(target: &Key, listed_by: u64, means: Means<'_>) -> bool {
     let open = means.runtime.sessions.open::<Session>();
-    open.iter()
-        .any(|(key, session)| key == target && session.take_changed())
+    let mut ours = open.iter().filter(|(key, _)| key == target);
+    ours.any(|(_, session)| session.serial != listed_by || session.take_changed())
 }
 
 /// End every session, and wait for that a moment. For a process that is about to end.
@@ -125,19 +129,32 @@ pub async fn close_all(runtime: &crate::runtime::Runtime) {
     futures::future::join_all(open.map(|session| session.close(GOODBYE))).await;
 }
 
-async fn session(
-    target: &Target,
+async fn session(target: &Arc<Target>, means: Means<'_>) -> Result<Arc<Session>, McpError> {
+    let secrets = obtain(&target.presents, target.source, means).await?;
+    let session = open(target, &secrets, means).await?;
+    // What was minted anew is for a session of its own.
+    if target.is_minted() && !Arc::ptr_eq(&session.secrets, &secrets) {
+        means.runtime.sessions.forget(target.key);
+        return open(target, &secrets, means).await;
+    }
+    Ok(session)
+}
+
+async fn open(
+    target: &Arc<Target>,
     secrets: &Arc<Attachment>,
     means: Means<'_>,
 ) -> Result<Arc<Session>, McpError> {
-    let open = async |note: u8| {
+    let (target, secrets, clients) = (target.clone(), secrets.clone(), means.clients.clone());
+    let key = target.key;
+    let open = move |note: u8| async move {
         let era = match note {
             1 => Era::Handshake,
             2 => Era::Stateless,
             _ => Era::Unknown,
         };
-        let session = begin(target, secrets, means, era).await;
-        let session = session.map_err(|error| scrubbed(error, secrets))?;
+        let session = begin(&target, &secrets, clients, era).await;
+        let session = session.map_err(|error| target.clean(error, &secrets))?;
         let note = match session.era() {
             Era::Unknown => 0,
             Era::Handshake => 1,
@@ -145,13 +162,13 @@ async fn session(
         };
         Ok((session, note))
     };
-    means.runtime.sessions.get(target.key, open).await
+    means.runtime.sessions.get(key, open).await
 }
 
 async fn begin(
     target: &Target,
     secrets: &Arc<Attachment>,
-    means: Means<'_>,
+    clients: Arc<Clients>,
     era: Era,
 ) -> Result<Session, McpError> {
     let provider = &target.provider;
@@ -172,12 +189,12 @@ async fn begin(
                     what: format!("{program}: {e}"),
                 })?;
             let lines = Lines::new(provider, streams, secrets.clone(), trouble.clone());
-            Session::begin(provider, lines, era, trouble, START).await
+            Session::begin(provider, lines, era, trouble, secrets, START).await
         }
         Server::Endpoint(url) => {
             let endpoint = Endpoint::new(
                 provider,
-                means.clients.clone(),
+                clients,
                 target.source,
                 url.clone(),
                 secrets.clone(),
@@ -185,35 +202,46 @@ async fn begin(
             // The address is ours to know: rmcp gets a name for it.
             let config = StreamableHttpClientTransportConfig::with_uri(format!("mcp:{provider}"));
             let transport = StreamableHttpClientTransport::with_client(endpoint, config);
-            Session::begin(provider, transport, era, trouble, START).await
+            Session::begin(provider, transport, era, trouble, secrets, START).await
         }
     }
 }
 
-/// A server may repeat what it was told in what it complains about.
-fn scrubbed(error: McpError, secrets: &Attachment) -> McpError {
-    let clean = |text: String| {
-        let mut bytes = text.into_bytes();
-        secrets.scrub(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
-    match error {
-        McpError::Ended { provider, what } => McpError::Ended {
-            provider,
-            what: clean(what),
-        },
-        McpError::Garbage { provider, what } => McpError::Garbage {
-            provider,
-            what: clean(what),
-        },
-        McpError::StartTimeout { provider, seconds } => McpError::StartTimeout {
-            provider: clean(provider),
-            seconds,
-        },
-        McpError::Protocol { code, message } => McpError::Protocol {
-            code,
-            message: clean(message),
-        },
-        other => other,
+impl Target {
+    fn is_minted(&self) -> bool {
+        matches!(self.presents, Presents::Minted(_))
+    }
+
+    /// A server may repeat what it was told in what it complains about, at any length.
+    fn clean(&self, error: McpError, secrets: &Attachment) -> McpError {
+        let clean = |text: String| {
+            let mut bytes = text.into_bytes();
+            secrets.scrub(&mut bytes);
+            let text = String::from_utf8_lossy(&bytes);
+            text[..text.floor_char_boundary(LONGEST_ERROR)].to_owned()
+        };
+        match error {
+            McpError::Ended { provider, what } => McpError::Ended {
+                provider,
+                what: clean(what),
+            },
+            McpError::Garbage { provider, what } => McpError::Garbage {
+                provider,
+                what: clean(what),
+            },
+            McpError::StartTimeout { provider, seconds } => McpError::StartTimeout {
+                provider: clean(provider),
+                seconds,
+            },
+            McpError::Protocol { code, message } => McpError::Protocol {
+                code,
+                message: clean(message),
+            },
+            // Its key may be part of the host.
+            McpError::Call(ToolError::Blocked(_)) => {
+                McpError::Call(ToolError::Blocked(self.told_url.clone()))
+            }
+            other => other,
+        }
     }
 }

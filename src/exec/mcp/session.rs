@@ -1,7 +1,7 @@
 //! One session with one server, used by many at a time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rmcp::RoleClient;
@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 
 use super::http::Refused;
 use super::trouble::Trouble;
+use crate::credential::Attachment;
 use crate::error::McpError;
 use crate::runtime::Pooled;
 
@@ -29,6 +30,7 @@ const WAITING: usize = 1024;
 /// A list of tools is followed this far.
 const MOST_PAGES: usize = 100;
 const MOST_TOOLS: usize = 10_000;
+const MOST_BYTES: usize = 16 << 20;
 
 /// Which way a server wants to be spoken to, once that is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -60,6 +62,10 @@ impl ClientHandler for Face {
 }
 
 pub struct Session {
+    /// No two are the same.
+    pub serial: u64,
+    /// What it was opened with, and what has to be looked for in whatever it says.
+    pub secrets: Arc<Attachment>,
     provider: Arc<str>,
     service: RunningService<RoleClient, Face>,
     trouble: Arc<Trouble>,
@@ -68,9 +74,13 @@ pub struct Session {
     changed: Arc<AtomicBool>,
 }
 
-impl Pooled for Session {
+impl Pooled<McpError> for Session {
     fn is_open(&self) -> bool {
         !self.service.is_closed() && !self.service.is_transport_closed()
+    }
+
+    fn end(&self) -> McpError {
+        self.ended()
     }
 }
 
@@ -81,6 +91,7 @@ impl Session {
         transport: T,
         era: Era,
         trouble: Arc<Trouble>,
+        secrets: &Arc<Attachment>,
         limit: Duration,
     ) -> Result<Self, McpError> {
         let changed = Arc::new(AtomicBool::new(false));
@@ -123,7 +134,10 @@ impl Session {
         if !capable {
             return Err(McpError::NoTools);
         }
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
         Ok(Session {
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            secrets: secrets.clone(),
             provider: provider.clone(),
             service,
             trouble,
@@ -184,14 +198,17 @@ impl Session {
         let list = async {
             let mut tools = Vec::new();
             let mut cursor = None;
+            let mut bytes = 0;
             for _ in 0..MOST_PAGES {
                 let mut params = PaginatedRequestParams::default();
                 params.cursor = cursor;
                 let page = self.service.list_tools(Some(params)).await;
                 let page = page.map_err(|e| self.failed(&e))?;
+                let length = |tool: &Tool| serde_json::to_vec(tool).map_or(0, |text| text.len());
+                bytes += page.tools.iter().map(length).sum::<usize>();
                 tools.extend(page.tools);
-                if tools.len() > MOST_TOOLS {
-                    return Err(endless("of more than 10,000"));
+                if tools.len() > MOST_TOOLS || bytes > MOST_BYTES {
+                    return Err(endless("of more than 10,000, or of more than 16 MB"));
                 }
                 cursor = page.next_cursor;
                 if cursor.is_none() {
@@ -310,5 +327,5 @@ fn unopened(provider: &Arc<str>, error: &ClientInitializeError, trouble: &Troubl
 
 /// The beginning: the rest may be all that a server has ever sent.
 fn short(text: &str) -> &str {
-    &text[..text.floor_char_boundary(200)]
+    &text[..text.floor_char_boundary(16 << 10)]
 }

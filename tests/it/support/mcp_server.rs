@@ -19,6 +19,9 @@ fn main() {
         },
         _ => {}
     }
+    if mode == "holding" {
+        hold_on();
+    }
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { return };
         let Ok(message) = serde_json::from_str::<Value>(&line) else {
@@ -32,6 +35,14 @@ fn main() {
         // Calls are served side by side.
         std::thread::spawn(move || answer(&mode, &message));
     }
+}
+
+/// Keep our own input open: its end never comes.
+fn hold_on() {
+    let input = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/proc/self/fd/0");
+    std::mem::forget(input);
 }
 
 /// Notifications are written down where a test asked for it.
@@ -93,6 +104,22 @@ fn list(mode: &str, id: &Value, cursor: &Value) {
     .collect();
     tools.push(tool("slow", json!({"idempotentHint": true})));
     tools.push(tool("once", json!({})));
+    if mode == "bomb" {
+        let mut definitions = serde_json::Map::new();
+        for n in 0..40 {
+            let next = format!("#/$defs/d{}", n + 1);
+            definitions.insert(
+                format!("d{n}"),
+                json!({"allOf": [{"$ref": next}, {"$ref": next}]}),
+            );
+        }
+        definitions.insert("d40".to_owned(), json!({"type": "object"}));
+        tools[0]["inputSchema"] =
+            json!({"type": "object", "$ref": "#/$defs/d0", "$defs": definitions});
+    }
+    if mode == "telltale" {
+        tools[0]["description"] = json!(std::env::var("GIVEN").unwrap_or_default());
+    }
     if mode == "nasty" {
         tools.push(tool("../../etc/passwd", json!({})));
         tools.push(tool("a\u{1b}[31mb\n", json!({})));
@@ -116,6 +143,20 @@ fn call(mode: &str, id: &Value, params: &Value) {
         "wrong-ids" => {
             for wrong in [json!(999_999), json!("x"), Value::Null] {
                 reply(&wrong, content("not for you"));
+            }
+        }
+        "many-values" => {
+            let many = "0,".repeat(24_000_000);
+            let id = id.clone();
+            return write(&format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[],"structuredContent":{{"a":[{many}0]}}}}}}"#
+            ));
+        }
+        "demanding" => {
+            for n in 0..100_000 {
+                write(&format!(
+                    r#"{{"jsonrpc":"2.0","id":"q{n}","method":"ping"}}"#
+                ));
             }
         }
         "duplicate-ids" => {
