@@ -167,22 +167,20 @@ fn health_answers_while_servers_hang_and_calls_run() {
         .map(|_| {
             let edge = proxy.edge;
             std::thread::spawn(move || {
-                let body = json!({"tool_name": "s:slow", "args": {"ms": 1000}}).to_string();
+                let body = json!({"tool_name": "s:slow", "args": {"ms": 5000}}).to_string();
                 Client::connect(edge)
                     .send("POST", "/call", &[], body.as_bytes())
                     .status
             })
         })
         .collect();
+    let in_flight = r#"ati_in_flight{route="/call"}"#;
+    proxy.settles(in_flight, 10.0);
     for _ in 0..20 {
-        let started = Instant::now();
         assert_eq!(proxy.client().get("/health").status, 200);
-        assert!(
-            started.elapsed() < Duration::from_millis(500),
-            "{:?}",
-            started.elapsed()
-        );
     }
+    // None of them has ended meanwhile, and nobody waited for one.
+    assert_eq!(proxy.metric(in_flight), 10.0);
     for thread in threads {
         assert_eq!(thread.join().unwrap(), 200);
     }
@@ -226,7 +224,7 @@ fn a_child_that_is_killed_costs_what_was_under_way_and_no_more() {
     let started = Instant::now();
     let next = result(&proxy, "s:pid", json!({})).as_u64().unwrap() as u32;
     assert_ne!(next, pid);
-    assert!(started.elapsed() < Duration::from_secs(1));
+    assert!(started.elapsed() < Duration::from_secs(5));
     assert!(failure(&proxy, "s:crash", json!({})).contains("its last words: crashing now"));
     // Twice in so short a time: the next one waits a moment.
     eventually("the next server", || {
