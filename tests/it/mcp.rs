@@ -199,23 +199,29 @@ fn a_child_that_is_killed_costs_what_was_under_way_and_no_more() {
             (answer.status, answer.text())
         })
     };
-    let once: Vec<_> = (0..20).map(|_| call("s:once", proxy.edge)).collect();
-    let again: Vec<_> = (0..20).map(|_| call("s:slow", proxy.edge)).collect();
+    let once: Vec<_> = (0..50).map(|_| call("s:once", proxy.edge)).collect();
+    let again: Vec<_> = (0..50).map(|_| call("s:slow", proxy.edge)).collect();
     eventually("the calls", || {
-        (proxy.metric(r#"ati_in_flight{route="/call"}"#) == 40.0).then_some(())
+        (proxy.metric(r#"ati_in_flight{route="/call"}"#) == 100.0).then_some(())
     });
     Command::new("kill")
         .args(["-KILL", &pid.to_string()])
         .status()
         .unwrap();
+    // Those that the server had are lost, and say so; those that still waited for it go to the next.
+    let mut lost = 0;
     for thread in once {
         let (status, text) = thread.join().unwrap();
-        assert_eq!(status, 502, "{text}");
-        assert!(
-            text.contains("MCP transport error: [s] the server ended"),
-            "{text}"
-        );
+        if status != 200 {
+            lost += 1;
+            assert_eq!(status, 502, "{text}");
+            assert!(
+                text.contains("MCP transport error: [s] the server ended"),
+                "{text}"
+            );
+        }
     }
+    assert!((1..=50).contains(&lost), "{lost}");
     // What may be done twice was done again.
     for thread in again {
         let (status, text) = thread.join().unwrap();

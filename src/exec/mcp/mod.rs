@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use url::Url;
 use zeroize::Zeroizing;
 
+use session::Failed;
 pub use session::{Era, Session};
 
 use self::http::Endpoint;
@@ -70,18 +71,21 @@ pub async fn call(
         let limit = means.limits.timeout;
         let answer = session.call(&tool.endpoint, args.clone(), limit).await;
         let again = std::mem::take(&mut first);
-        match answer {
+        let Failed { error, sent } = match answer {
             Ok(result) => return result::shape(&result, &session.secrets),
+            Err(failed) => failed,
+        };
+        match error {
             // The server may have done it, so only where that doesn't matter, and once.
-            Err(McpError::Ended { .. }) if tool.repeatable && again => {}
+            McpError::Ended { .. } if (tool.repeatable || !sent) && again => {}
             // What was minted was good when it was made. Once: a second refusal means something else.
-            Err(McpError::Status { status: 401, .. }) if again && target.is_minted() => {
+            McpError::Status { status: 401, .. } if again && target.is_minted() => {
                 if let Presents::Minted(mint) = &target.presents {
                     means.runtime.minted.forget(mint.key, &session.secrets);
                 }
                 means.runtime.sessions.forget(target.key);
             }
-            Err(error) => {
+            error => {
                 // Whatever it is, a new session may be better.
                 if matches!(error, McpError::Status { .. } | McpError::Call(_)) {
                     means.runtime.sessions.forget(target.key);

@@ -61,6 +61,13 @@ impl ClientHandler for Face {
     }
 }
 
+/// A call that came to nothing.
+pub struct Failed {
+    pub error: McpError,
+    /// The server may have got it.
+    pub sent: bool,
+}
+
 pub struct Session {
     /// No two are the same.
     pub serial: u64,
@@ -173,9 +180,14 @@ impl Session {
         name: &str,
         arguments: JsonObject,
         limit: Duration,
-    ) -> Result<CallToolResult, McpError> {
+    ) -> Result<CallToolResult, Failed> {
+        let mut sent = false;
         let call = async {
             let _place = self.place().await?;
+            if !self.is_open() {
+                return Err(self.ended());
+            }
+            sent = true;
             let params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
             let answer = self.service.call_tool(params).await;
             answer.map_err(|e| self.failed(&e))
@@ -184,9 +196,9 @@ impl Session {
             provider: self.provider.to_string(),
             seconds: limit.as_secs(),
         };
-        tokio::time::timeout(limit, call)
-            .await
-            .unwrap_or_else(|_| Err(timeout()))
+        let answer = tokio::time::timeout(limit, call).await;
+        let answer = answer.unwrap_or_else(|_| Err(timeout()));
+        answer.map_err(|error| Failed { error, sent })
     }
 
     /// All pages, within bounds.
