@@ -1,6 +1,7 @@
 //! What an operator sets: flags over environment over `--conf` over an existing `config.toml`, checked whole.
 
 mod cached;
+mod conf;
 mod environment;
 pub mod fields;
 mod flags;
@@ -180,7 +181,7 @@ pub struct LogSettings {
 pub fn resolve(flags: &Flags, env: &Environment) -> Result<Settings, Vec<Problem>> {
     let mut problems = env.problems.clone();
     let ati_dir = flags.ati_dir.clone().unwrap_or_else(|| env.ati_dir.clone());
-    let file = read_conf(flags.conf.as_deref(), &mut problems);
+    let file = conf::read(flags.conf.as_deref(), &mut problems);
     let legacy = jwt::legacy(&ati_dir, &mut problems);
     let mut warnings = env.warnings.clone();
 
@@ -349,143 +350,9 @@ pub fn resolve(flags: &Flags, env: &Environment) -> Result<Settings, Vec<Problem
     }
 }
 
-/// The conf file as it stands, each value perhaps absent.
-#[derive(Default)]
-struct File {
-    bind: Option<String>,
-    port: Option<u16>,
-    workers: Option<usize>,
-    drain: Option<u64>,
-    proxy_protocol: Option<bool>,
-    tls: Option<Tls>,
-    trusted_proxies: Option<Vec<String>>,
-    upgrade_socket: Option<PathBuf>,
-    listeners: Vec<Listener>,
-    admin: Option<String>,
-    env_keys: Option<bool>,
-    allow_empty: Option<bool>,
-    passthrough: Option<bool>,
-    egress: egress::Settings,
-    max_call: Option<usize>,
-    max_response: Option<usize>,
-    tool_timeout: Option<u64>,
-    mode: Option<Mode>,
-    drift: Option<u64>,
-    exempt: Option<Vec<String>>,
-    jwt_key: Option<KeySource>,
-    issuer: Option<String>,
-    audiences: Option<Vec<String>>,
-    connections: Option<usize>,
-    requests_in_flight: Option<usize>,
-    header: Option<u64>,
-    keepalive: Option<u64>,
-    stall: Option<u64>,
-    access_log: Option<bool>,
-    signature_log: Option<bool>,
-}
-
-fn read_conf(path: Option<&Path>, problems: &mut Vec<Problem>) -> File {
-    let Some(path) = path else {
-        return File::default();
-    };
-    let Some(table) = read_toml(path, problems) else {
-        return File::default();
-    };
-    let mut file = File::default();
-    let mut root = Section::root(path, table, problems);
-
-    let mut s = root.section("server");
-    file.bind = s.take("bind");
-    file.port = s.take("port");
-    file.workers = positive(&mut s, "workers");
-    file.drain = s.take("drain_seconds");
-    file.proxy_protocol = s.take("proxy_protocol");
-    file.trusted_proxies = s.take("trusted_proxies");
-    let upgrade_socket: Option<PathBuf> = s.take("upgrade_socket");
-    file.upgrade_socket = upgrade_socket.map(|socket| beside(path, &socket));
-    file.tls = listener::read_tls(&mut s, path);
-    s.finish();
-    root.each("listener", |s| {
-        file.listeners.extend(listener::read(s, path));
-    });
-
-    let mut s = root.section("admin");
-    file.admin = s.take("listen");
-    s.finish();
-
-    let mut s = root.section("keyring");
-    file.env_keys = s.take("from_environment");
-    file.allow_empty = s.take("allow_empty");
-    s.finish();
-
-    let mut s = root.section("passthrough");
-    file.passthrough = s.take("enabled");
-    s.finish();
-
-    let mut s = root.section("egress");
-    file.egress = read_egress(&mut s, path);
-    s.finish();
-
-    let mut s = root.section("tools");
-    file.max_call = positive(&mut s, "max_call_bytes");
-    file.max_response = positive(&mut s, "max_response_bytes");
-    file.tool_timeout = positive(&mut s, "timeout_seconds").map(|n| n as u64);
-    s.finish();
-
-    let mut s = root.section("signature");
-    file.mode = s.take("mode");
-    file.drift = s.take("drift_seconds");
-    file.exempt = s.take("exempt_paths");
-    s.finish();
-
-    let mut s = root.section("jwt");
-    file.jwt_key = jwt::from_conf(&mut s, path);
-    file.issuer = s.take("issuer");
-    file.audiences = s.take("audiences");
-    if file.audiences.as_ref().is_some_and(Vec::is_empty) {
-        s.problem("audiences", "an empty list would accept nobody's tokens");
-    }
-    s.finish();
-
-    let mut s = root.section("limits");
-    file.connections = positive(&mut s, "connections");
-    file.requests_in_flight = positive(&mut s, "requests_in_flight");
-    file.header = positive(&mut s, "header_seconds").map(|n| n as u64);
-    file.keepalive = positive(&mut s, "keepalive_seconds").map(|n| n as u64);
-    file.stall = positive(&mut s, "stall_seconds").map(|n| n as u64);
-    s.finish();
-
-    let mut s = root.section("log");
-    file.access_log = s.take("access");
-    file.signature_log = s.take("signatures");
-    s.finish();
-
-    root.finish();
-    file
-}
-
-fn read_egress(section: &mut Section<'_>, conf: &Path) -> egress::Settings {
-    let ca_file: Option<PathBuf> = section.take("ca_file");
-    egress::Settings {
-        nameservers: section.take("nameservers").unwrap_or_default(),
-        ca_file: ca_file.map(|path| beside(conf, &path)),
-        source: section.take("source"),
-        named: section.take("addresses").unwrap_or_default(),
-    }
-}
-
 /// A path in the conf file is relative to it.
 fn beside(conf: &Path, path: &Path) -> PathBuf {
     conf.parent().unwrap_or(Path::new("")).join(path)
-}
-
-fn positive(section: &mut Section<'_>, key: &'static str) -> Option<usize> {
-    let value = section.take(key)?;
-    if value == 0 {
-        section.problem(key, "must be at least 1");
-        return None;
-    }
-    Some(value)
 }
 
 /// A TOML file as a table; what is wrong with it goes to `problems`.
