@@ -129,7 +129,7 @@ async fn decide(
     let elsewhere = upstream_url.map(|url| elsewhere::check(url, tool, &lookup));
     let elsewhere = elsewhere.transpose()?;
     limit(tool, identity, context)?;
-    let answer = execute(tool, &args, elsewhere, identity, context).await?;
+    let answer = execute(tool, &args, elsewhere, &lookup, identity, context).await?;
     shape::shape(tool, answer)
 }
 
@@ -183,28 +183,27 @@ async fn execute(
     tool: &Tool,
     args: &Map<String, Value>,
     elsewhere: Option<Url>,
+    lookup: &Lookup<'_>,
     identity: &Identity,
     context: Context<'_>,
 ) -> Result<Box<RawValue>, CallError> {
-    let lookup = Lookup::tool(context.keyring, identity.customer_id.as_deref());
-    let means = context.means();
     let provider = &tool.provider;
     match &provider.handler {
         Handler::Http(http) | Handler::Xai(http) => {
-            over_http(tool, http, args, &lookup, identity, context).await
+            over_http(tool, http, args, lookup, identity, context).await
         }
         Handler::OpenApi(openapi) => {
-            over_http(tool, &openapi.http, args, &lookup, identity, context).await
+            over_http(tool, &openapi.http, args, lookup, identity, context).await
         }
         Handler::Mcp(_) => {
             let called = tool.name.as_str();
             let prepared = context.prepared;
             let clients = context.clients;
             let target = mcp::target(
-                provider, called, elsewhere, &lookup, identity, prepared, clients,
+                provider, called, elsewhere, lookup, identity, prepared, clients,
             );
             let target = target.map_err(McpError::from)?;
-            Ok(exec::mcp::call(tool, args, &target, means).await?)
+            Ok(exec::mcp::call(tool, args, &target, context.means()).await?)
         }
         Handler::Passthrough | Handler::Absent(_) => {
             Err(CallError::Internal("this handler has no tools"))
@@ -238,7 +237,7 @@ pub async fn list(
 /// Whether there is news since that session listed them.
 pub fn has_changed(provider: &Arc<Provider>, listed_by: u64, context: Context<'_>) -> bool {
     let target = discovery_target(provider, context);
-    target.is_ok_and(|target| exec::mcp::has_changed(&target.key, listed_by, context.means()))
+    target.is_ok_and(|target| exec::mcp::has_changed(&target, listed_by, context.means()))
 }
 
 fn discovery_target(

@@ -64,7 +64,3 @@ pub fn recall_all(ati_dir: &Path, catalog: &Catalog) -> Listings {
     let known = providers.filter_map(|one| Some((one.name.clone(), recall(ati_dir, one)?)));
     known.collect()
 }
-
-pub fn forget(ati_dir: &Path, provider: &str) {
-    let _ = std::fs::remove_file(path(ati_dir, provider));
-}

@@ -117,10 +117,14 @@ pub async fn list(target: &Arc<Target>, means: Means<'_>) -> Result<(Listing, u6
 }
 
 /// Whether there is news of a list that this session gave: the server has said so, or another session has taken its place.
-pub fn has_changed(target: &Key, listed_by: u64, means: Means<'_>) -> bool {
+/// Where sessions come and go with what is minted for them, a new one is no news.
+pub fn has_changed(target: &Target, listed_by: u64, means: Means<'_>) -> bool {
     let open = means.runtime.sessions.open::<Session>();
-    let mut ours = open.iter().filter(|(key, _)| key == target);
-    ours.any(|(_, session)| session.serial != listed_by || session.take_changed())
+    let mut ours = open.iter().filter(|(key, _)| *key == target.key);
+    ours.any(|(_, session)| {
+        let another = session.serial != listed_by && !target.is_minted();
+        another || session.take_changed()
+    })
 }
 
 /// End every session, and wait for that a moment. For a process that is about to end.
