@@ -691,6 +691,35 @@ fn requests_given_up_over_http2_take_no_room_and_leave_nothing() {
 }
 
 #[test]
+fn a_call_whose_body_stalls_over_http2_is_given_up() {
+    let authority = Authority::new();
+    let conf = format!("{TLS}[limits]\nstall_seconds = 1\n");
+    let proxy = encrypted(&authority, &conf).start();
+    let config = authority.caller(None, &["h2"]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let status = runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(proxy.edge).await.unwrap();
+        let connector = tokio_rustls::TlsConnector::from(config.clone());
+        let name = rustls::pki_types::ServerName::try_from("edge.test").unwrap();
+        let stream = connector.connect(name, stream).await.unwrap();
+        let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+        tokio::spawn(async move {
+            let _ = connection.await;
+        });
+        let request = http::Request::post("https://edge.test/call")
+            .body(())
+            .unwrap();
+        let (response, mut body) = client.send_request(request, false).unwrap();
+        // The rest never comes.
+        body.send_data(r#"{"tool_name":"#.into(), false).unwrap();
+        let response = tokio::time::timeout(PATIENCE, response).await.unwrap();
+        response.unwrap().status().as_u16()
+    });
+    assert_eq!(status, 400);
+    proxy.settles(r#"ati_in_flight{route="/call"}"#, 0.0);
+}
+
+#[test]
 fn signatures_hold_over_http2() {
     let authority = Authority::new();
     let proxy = encrypted(&authority, TLS)

@@ -11,10 +11,10 @@ use ati::auth::token::{Claims, Namespace};
 use serde_json::{Value, json};
 
 use crate::support::ati::{BINARY, Proxy, Setup, ati, stderr, stdout, write};
+use crate::support::eventually;
 use crate::support::http::Client;
 use crate::support::tokens::{bearer, claims, key_pair};
 use crate::support::upstream::{Received, Upstream};
-use crate::support::{PATIENCE, eventually};
 
 /// The server that the tests bring along.
 fn server() -> PathBuf {
@@ -54,6 +54,15 @@ fn failure(proxy: &Proxy, tool: &str, args: Value) -> String {
     answer.json()["error"].as_str().unwrap().to_owned()
 }
 
+/// The names of the server's tools.
+fn listed(proxy: &Proxy) -> Vec<String> {
+    let tools = proxy.client().get("/tools?provider=s").json();
+    let tools = tools.as_array().unwrap().iter();
+    tools
+        .map(|tool| tool["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
 fn is_alive(pid: u32) -> bool {
     // The dead that nobody has counted yet don't live.
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
@@ -69,15 +78,9 @@ fn is_alive(pid: u32) -> bool {
 #[test]
 fn tools_of_a_server_are_listed_and_called_in_one_session() {
     let proxy = started(with("good", ""));
-    let tools = proxy.client().get("/tools?provider=s").json();
-    let names: Vec<&str> = tools
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|tool| tool["name"].as_str().unwrap())
-        .collect();
+    let names = listed(&proxy);
     assert!(
-        names.contains(&"s:echo") && names.contains(&"s:slow"),
+        names.contains(&"s:echo".to_owned()) && names.contains(&"s:slow".to_owned()),
         "{names:?}"
     );
     assert_eq!(result(&proxy, "s:echo", json!({"text": "hello"})), "hello");
@@ -354,15 +357,12 @@ fn what_is_known_of_a_server_is_kept_for_when_it_is_gone() {
 #[test]
 fn hostile_servers_are_bounded_and_named() {
     let proxy = started(with("nasty", ""));
-    let tools = proxy.client().get("/tools?provider=s").json();
-    let names: Vec<&str> = tools
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|tool| tool["name"].as_str().unwrap())
-        .collect();
-    assert!(names.contains(&"s:__/__/etc/passwd"), "{names:?}");
-    assert!(names.contains(&"s:a__31mb_"), "{names:?}");
+    let names = listed(&proxy);
+    assert!(
+        names.contains(&"s:__/__/etc/passwd".to_owned()),
+        "{names:?}"
+    );
+    assert!(names.contains(&"s:a__31mb_".to_owned()), "{names:?}");
     assert!(
         names
             .iter()
@@ -831,5 +831,4 @@ fn a_supervisor_ends_what_it_supervises_when_its_input_closes() {
         pids.iter().all(|pid| !is_alive(*pid)).then_some(())
     });
     assert!(child.wait().unwrap().success());
-    let _ = PATIENCE;
 }
