@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use prometheus::IntGauge;
+use socket2::{SockFilter, SockRef};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::warn;
 
 use super::connection::{Accepted, Terms};
@@ -19,8 +21,10 @@ use crate::telemetry::metrics::METRICS;
 
 /// After accept fails for want of descriptors, others need a moment to give theirs back.
 const BREATHE: Duration = Duration::from_millis(100);
-/// When we leave, whoever waits in the backlog is served, but a flood doesn't keep us.
+/// When we leave, whoever waits in the backlog is served, but nobody keeps us longer than this.
 const LAST_CALL: Duration = Duration::from_millis(200);
+/// A handshake that was under way when the door was shut has this long to end.
+const HANDSHAKE: Duration = Duration::from_millis(20);
 /// Admin connections are few: a scraper and an operator.
 const ADMIN_CONNECTIONS: usize = 64;
 /// Connections over the limit that are told so at one time; the rest are closed without a word.
@@ -71,18 +75,26 @@ pub fn edge(watched: Watched, workers: Workers, shared: Arc<Shared>) -> JoinHand
         let mut last_call: Option<Instant> = None;
         loop {
             // Who waits in the backlog of a socket that somebody else has too is theirs.
-            if *pause.borrow_and_update() || last_call.is_some_and(|end| Instant::now() > end) {
+            if *pause.borrow_and_update() {
                 break;
             }
-            if *shutdown.borrow() {
-                last_call.get_or_insert_with(|| Instant::now() + LAST_CALL);
-            }
-            let accepted = tokio::select! {
-                biased;
-                accepted = listener.accept() => accepted,
-                // Only once nobody waits in the backlog: closing the socket would reset them.
-                _ = shutdown.wait_for(|down| *down) => break,
-                _ = pause.changed() => continue,
+            let accepted = if let Some(end) = last_call {
+                let Ok(Some(accepted)) = timeout_at(end, listener.accept_last()).await else {
+                    break;
+                };
+                accepted
+            } else {
+                tokio::select! {
+                    biased;
+                    _ = shutdown.wait_for(|down| *down) => {
+                        // Closing the socket resets whoever waits in its backlog: first nobody new, then those.
+                        listener.shut_the_door();
+                        last_call = Some(Instant::now() + LAST_CALL);
+                        continue;
+                    }
+                    accepted = listener.accept() => accepted,
+                    _ = pause.changed() => continue,
+                }
             };
             let terms = Terms::new(&name, proxy_protocol, &shared.current.load());
             let most = terms.limits.connections.min(shared.most_connections);
@@ -147,6 +159,27 @@ pub fn admin(listener: Listener, shared: Arc<Shared>) -> JoinHandle<()> {
     })
 }
 
+/// Drops what begins a connection, a SYN without an ACK, and lets everything else pass.
+///
+/// A filter sees TCP's header first; its flags are in byte 13.
+const NO_NEW_CONNECTIONS: [SockFilter; 5] = {
+    const SYN: u32 = 0x02;
+    const ACK: u32 = 0x10;
+    const DROP: u32 = 0;
+    const PASS: u32 = u32::MAX;
+    let load_byte = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
+    let and = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
+    let jump_if_equal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    let end = (libc::BPF_RET | libc::BPF_K) as u16;
+    [
+        SockFilter::new(load_byte, 0, 0, 13),
+        SockFilter::new(and, 0, 0, SYN | ACK),
+        SockFilter::new(jump_if_equal, 0, 1, SYN),
+        SockFilter::new(end, 0, 0, DROP),
+        SockFilter::new(end, 0, 0, PASS),
+    ]
+};
+
 pub enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
@@ -173,6 +206,37 @@ impl Listener {
                     warn!(error = %e, "accept failed");
                     tokio::time::sleep(BREATHE).await;
                 }
+            }
+        }
+    }
+
+    /// From now on the backlog only shrinks. TCP callers that come now are refused when they try again, once the socket is closed.
+    fn shut_the_door(&self) {
+        let shut = match self {
+            Listener::Tcp(listener) => SockRef::from(listener).attach_filter(&NO_NEW_CONNECTIONS),
+            // On a TCP socket this would reset the backlog.
+            Listener::Unix(listener) => SockRef::from(listener).shutdown(std::net::Shutdown::Read),
+        };
+        if let Err(e) = shut {
+            warn!(error = %e, "callers that connect at this moment may be reset");
+        }
+    }
+
+    /// The next of those who were there when the door was shut.
+    async fn accept_last(&self) -> Option<Accepted> {
+        match self {
+            Listener::Tcp(_) => loop {
+                match timeout(HANDSHAKE, self.try_accept()).await {
+                    Ok(Ok(accepted)) => return Some(accepted),
+                    Ok(Err(_)) => tokio::task::yield_now().await,
+                    Err(_) => return None,
+                }
+            },
+            // There is no handshake, and one that is shut is ready for ever in Tokio's eyes.
+            Listener::Unix(listener) => {
+                let (stream, _) = SockRef::from(listener).accept().ok()?;
+                stream.set_nonblocking(true).ok()?;
+                Some(Accepted::Unix(stream.into()))
             }
         }
     }

@@ -330,8 +330,11 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        let metrics =
-            std::panic::catch_unwind(|| Client::connect(self.admin).get("/metrics").text());
+        // It may have stopped already.
+        let metrics = Client::try_connect(self.admin)
+            .ok()
+            .and_then(|mut client| client.try_get("/metrics"))
+            .map(|response| response.text());
         let _ = self.child.kill();
         let _ = self.child.wait();
         let audit = std::fs::read_to_string(self.path("audit.jsonl")).unwrap_or_default();
