@@ -37,6 +37,7 @@ pub fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a
         runtime: &services.runtime,
         audit: &services.audit,
         counting: Counting::Here,
+        watcher: None,
     }
 }
 

@@ -76,7 +76,7 @@ impl Entry {
         let plain = Url::parse(&format!("{scheme}://host{tail}")).ok()?;
         Some(Entry {
             scheme: plain.scheme().to_owned(),
-            labels: host.to_lowercase().split('.').map(str::to_owned).collect(),
+            labels: host.split('.').map(label).collect::<Option<_>>()?,
             port,
             path: plain.path().to_owned(),
             query: plain.query().map(str::to_owned),
@@ -107,6 +107,15 @@ impl Entry {
             && url.path() == self.path
             && url.query() == self.query.as_deref()
     }
+}
+
+/// As a URL would have it: in lower case and, of other alphabets, in the spelling of DNS, in which a star would mean something else.
+fn label(text: &str) -> Option<String> {
+    if text.is_ascii() {
+        return Some(text.to_lowercase());
+    }
+    let url = Url::parse(&format!("https://{text}/")).ok()?;
+    (!text.contains('*')).then(|| url.host_str().map(str::to_owned))?
 }
 
 /// A star stands for any characters of one label.
@@ -161,8 +170,16 @@ mod tests {
         };
         assert!(allows("http://[::1]:8080/mcp") && allows("http://[::1]/x"));
         assert!(!allows("http://[::2]:8080/mcp") && !allows("http://[::1]:8080/x"));
+        let foreign = parse("https://*.BÜCHER.example/mcp").unwrap();
+        for url in [
+            "https://a.bücher.example/mcp",
+            "https://a.xn--bcher-kva.example/mcp",
+        ] {
+            assert!(foreign[0].matches(&Url::parse(url).unwrap()), "{url}");
+        }
         for unusable in [
             "",
+            "https://bü*.example/",
             " , ",
             "https://**.example.com/",
             "nonsense",

@@ -20,8 +20,8 @@ use crate::config::ToolSettings;
 use crate::credential::Lookup;
 use crate::egress::Clients;
 use crate::error::{CallError, McpError};
-use crate::exec;
 use crate::exec::http::{Means, Prepared};
+use crate::exec::{self, Watcher};
 use crate::json;
 use crate::keyring::Keyring;
 use crate::runtime::{Runtime, now_millis};
@@ -42,6 +42,8 @@ pub struct Context<'a> {
     pub runtime: &'a Runtime,
     pub audit: &'a Audit,
     pub counting: Counting,
+    /// Who wants to hear how far a call is.
+    pub watcher: Option<Watcher<'a>>,
 }
 
 impl<'a> Context<'a> {
@@ -50,6 +52,7 @@ impl<'a> Context<'a> {
             clients: self.clients,
             runtime: self.runtime,
             limits: self.limits,
+            watcher: self.watcher,
         }
     }
 }

@@ -12,8 +12,8 @@ use crate::catalog::{Catalog, Provider, Specs, Tool, remembered};
 use crate::config::{self, AUDIT_FILE, Environment, ToolSettings};
 use crate::egress::{self, Clients, Resolver};
 use crate::error::{CallError, Code, Failure, McpError};
-use crate::exec;
 use crate::exec::http::Prepared;
+use crate::exec::{self, Watcher};
 use crate::keyring::{self, Fallback, Keyring, Places};
 use crate::runtime::Runtime;
 use crate::snapshot::unix_now;
@@ -68,7 +68,12 @@ impl Local {
             .ok_or_else(|| unknown(&self.catalog, &self.identity, name))
     }
 
-    pub fn call(&mut self, name: &str, args: Args) -> Result<Output, Failure> {
+    pub fn call(
+        &mut self,
+        name: &str,
+        args: Args,
+        watcher: Option<Watcher<'_>>,
+    ) -> Result<Output, Failure> {
         let mut needs_keys = self
             .catalog
             .find(name)
@@ -95,7 +100,11 @@ impl Local {
                 identity: &self.identity,
                 upstream_url: None,
             };
-            let outcome = call::run(request, tools.context(&catalog)).await;
+            let context = Context {
+                watcher,
+                ..tools.context(&catalog)
+            };
+            let outcome = call::run(request, context).await;
             outcome.map_err(|error| match error {
                 CallError::UnknownTool(name) => unknown(&catalog, &self.identity, &name),
                 error => Failure::new(error.code(), error.to_string()),
@@ -267,6 +276,7 @@ impl Tools {
             runtime: &self.runtime,
             audit: &self.audit,
             counting: Counting::Shared,
+            watcher: None,
         }
     }
 }

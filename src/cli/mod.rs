@@ -150,7 +150,7 @@ pub fn run(cli: Cli) -> ExitCode {
         command => {
             init::ensure(&config::ati_dir());
             match command {
-                Command::Run(args) => run::run(&args, format),
+                Command::Run(args) => run::run(&args, format, cli.verbose),
                 Command::Tool(command) => tool::run(command, format),
                 Command::Provider(command) => provider::run(command, format),
                 Command::Auth(auth::Command::Status) => auth::status(format),

@@ -8,6 +8,10 @@ use serde_json::{Map, Value};
 
 use super::Format;
 use crate::error::Failure;
+use crate::exec::Progress;
+
+/// Of what a tool says about its progress.
+const LONGEST_MESSAGE: usize = 200;
 
 pub fn line(text: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
@@ -37,6 +41,15 @@ pub fn value(value: &Value, format: Format) {
             None => pretty(value),
         },
     }
+}
+
+/// How far a call is, on stderr: stdout is for its result.
+pub fn progress(progress: &Progress) {
+    let total = progress.total.map(|total| format!("/{total}"));
+    let message = progress.message.as_deref().map(plain).unwrap_or_default();
+    let message = &message[..message.floor_char_boundary(LONGEST_MESSAGE)];
+    let text = format!("{}{} {message}", progress.done, total.unwrap_or_default());
+    let _ = writeln!(std::io::stderr().lock(), "{}", text.trim_end());
 }
 
 /// What strangers wrote, on one line and without moving the cursor.

@@ -1,3 +1,5 @@
+use std::io::IsTerminal;
+
 use serde_json::{Map, Value};
 use tracing::debug;
 
@@ -7,6 +9,7 @@ use super::{Format, output};
 use crate::call::{Args as ToolArgs, Output};
 use crate::config;
 use crate::error::Failure;
+use crate::exec::Watcher;
 
 #[derive(clap::Args)]
 #[command(
@@ -20,7 +23,7 @@ pub struct Args {
     words: Vec<String>,
 }
 
-pub fn run(args: &Args, format: Format) -> Result<u8, Failure> {
+pub fn run(args: &Args, format: Format, verbose: bool) -> Result<u8, Failure> {
     let Some((name, words)) = args.words.split_first() else {
         return Err(Failure::invalid("which tool?"));
     };
@@ -34,7 +37,9 @@ pub fn run(args: &Args, format: Format) -> Result<u8, Failure> {
         }
         None => {
             debug!("mode: local");
-            Local::load_for(name)?.call(name, ToolArgs::Json(given.args))?
+            let watched = verbose || std::io::stderr().is_terminal();
+            let watcher: Option<Watcher<'_>> = watched.then_some(&output::progress);
+            Local::load_for(name)?.call(name, ToolArgs::Json(given.args), watcher)?
         }
     };
     match result {

@@ -2,3 +2,6 @@
 
 pub mod http;
 pub mod mcp;
+mod progress;
+
+pub use progress::{Progress, Watcher};

@@ -601,6 +601,110 @@ fn a_server_that_forgot_the_session_is_met_anew() {
     assert_eq!(result(&proxy, "s:who", json!({})), "s2");
 }
 
+/// A stream of these events, as the answer to a call.
+fn streamed(events: &[Value]) -> String {
+    let body: String = events
+        .iter()
+        .map(|event| format!("data: {event}\n\n"))
+        .collect();
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+#[test]
+fn progress_is_shown_while_it_is_made() {
+    let setup = with("good", "mcp_env = { GIVEN = \"${given}\" }")
+        .credentials(&json!({"given": "planted-given"}));
+    let steps = ati(setup.path(), &["--verbose", "run", "s:steps"]);
+    assert_eq!(stdout(&steps).trim(), "\"done\"", "{}", stderr(&steps));
+    let shown = stderr(&steps);
+    let shown: Vec<&str> = shown
+        .lines()
+        .filter(|line| line.contains("of [REDACTED]"))
+        .collect();
+    let step = |n: u32| format!("{n}/3 step {n} [31m of [REDACTED]");
+    assert_eq!(shown, [step(1), step(2), step(3)]);
+    // Whoever doesn't look isn't told.
+    let steps = ati(setup.path(), &["run", "s:steps"]);
+    assert_eq!(stderr(&steps), "");
+
+    let upstream = http_server(|_, message| {
+        let token = &message["params"]["_meta"]["progressToken"];
+        let progress = |token: &Value, message: &str| {
+            let params = json!({"progressToken": token, "progress": 0.5, "message": message});
+            json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+        };
+        let result = json!({"content": [{"type": "text", "text": "done"}]});
+        streamed(&[
+            progress(&json!("another's"), "not for us"),
+            progress(token, "half way"),
+            json!({"jsonrpc": "2.0", "id": message["id"], "result": result}),
+        ])
+    });
+    let setup = over_http(&upstream, "");
+    let half = ati(setup.path(), &["--verbose", "run", "s:who"]);
+    assert_eq!(stdout(&half).trim(), "\"done\"", "{}", stderr(&half));
+    assert!(
+        stderr(&half).contains("\n0.5 half way\n"),
+        "{}",
+        stderr(&half)
+    );
+    assert!(!stderr(&half).contains("not for us"));
+}
+
+#[test]
+fn what_a_server_behind_a_url_asks_us_is_answered() {
+    let upstream = http_server(|_, message| {
+        let ask = |id: &str, method: &str| json!({"jsonrpc": "2.0", "id": id, "method": method});
+        let result = json!({"content": [{"type": "text", "text": "done"}]});
+        streamed(&[
+            ask("q1", "ping"),
+            ask("q2", "sampling/createMessage"),
+            json!({"jsonrpc": "2.0", "id": message["id"], "result": result}),
+        ])
+    });
+    let proxy = started(over_http(&upstream, ""));
+    assert_eq!(result(&proxy, "s:who", json!({})), "done");
+    for (id, says) in [("q1", r#""result":{}"#), ("q2", "not offered")] {
+        eventually("the answer to a question", || {
+            let is_it = |request: &Received| {
+                let body = String::from_utf8_lossy(&request.body);
+                body.contains(id) && body.contains(says)
+            };
+            let all = upstream.received();
+            let answer = all.iter().find(|request| is_it(request))?;
+            assert_eq!(answer.header("mcp-session-id"), Some("s1"));
+            assert_eq!(answer.header("content-type"), Some("application/json"));
+            Some(())
+        });
+    }
+}
+
+#[test]
+fn the_time_of_a_call_includes_the_start_of_its_server() {
+    let setup = Setup::new();
+    let gate = setup.path().join("gate");
+    let text = manifest(
+        "s",
+        "good",
+        &format!("mcp_env = {{ GATE = \"{}\" }}", gate.display()),
+    );
+    let setup = setup.manifest("s", &text);
+    let proxy = started(setup.conf("[tools]\ntimeout_seconds = 1\n"));
+    write(&gate, "shut");
+    failure(&proxy, "s:crash", json!({}));
+    let started = Instant::now();
+    let error = failure(&proxy, "s:echo", json!({"text": "x"}));
+    assert!(
+        error.contains("timeout: the server did not answer within 1 s"),
+        "{error}"
+    );
+    // It is less than a server has to start.
+    assert!(started.elapsed() < Duration::from_secs(20));
+}
+
 #[test]
 fn what_servers_behind_a_url_do_wrong_is_named() {
     let refused =

@@ -23,6 +23,7 @@ use crate::config::ToolSettings;
 use crate::credential::{Attachment, Credential};
 use crate::egress::Clients;
 use crate::error::{ToolError, UpstreamFault};
+use crate::exec::Watcher;
 use crate::runtime::{Made, Runtime};
 use send::Answer;
 
@@ -35,6 +36,8 @@ pub struct Means<'a> {
     pub clients: &'a Arc<Clients>,
     pub runtime: &'a Runtime,
     pub limits: &'a ToolSettings,
+    /// Who wants to hear how far a call is, where its handler tells.
+    pub watcher: Option<Watcher<'a>>,
 }
 
 /// What one call presents: looked up, or to be minted.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, Stream, StreamExt};
@@ -15,9 +16,11 @@ use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
 use sse_stream::{Sse, SseStream};
+use tokio::sync::Semaphore;
 use url::Url;
 
 use super::lines::{Heard, LONGEST_MESSAGE, understand};
+use super::news::News;
 use crate::credential::Attachment;
 use crate::egress::Clients;
 use crate::error::{McpError, ToolError};
@@ -31,6 +34,9 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const LONGEST_ERROR: usize = 4096;
 /// More is read, so that secrets are found whole.
 const READ_ERROR: usize = 64 << 10;
+/// Answers to a server's questions that are under way at a time, and how long one may take. What it asks beyond that stays unanswered.
+const MOST_REPLIES: usize = 4;
+const REPLY: Duration = Duration::from_secs(10);
 /// Codes that only a server of the stateless era has.
 const MODERN: [i32; 3] = [-32020, -32021, -32022];
 
@@ -50,6 +56,9 @@ struct Inner {
     source: Option<IpAddr>,
     url: Url,
     attachment: Arc<Attachment>,
+    news: Arc<News>,
+    /// Answers to what a server asks us that are on their way.
+    replies: Arc<Semaphore>,
 }
 
 impl Endpoint {
@@ -59,6 +68,7 @@ impl Endpoint {
         source: Option<IpAddr>,
         url: Url,
         attachment: Arc<Attachment>,
+        news: Arc<News>,
     ) -> Self {
         Endpoint(Arc::new(Inner {
             provider: provider.clone(),
@@ -66,7 +76,16 @@ impl Endpoint {
             source,
             url,
             attachment,
+            news,
+            replies: Arc::new(Semaphore::new(MOST_REPLIES)),
         }))
+    }
+
+    fn listener(&self, headers: HeaderMap) -> Listener {
+        Listener {
+            endpoint: self.clone(),
+            headers,
+        }
     }
 }
 
@@ -148,6 +167,7 @@ impl StreamableHttpClient for Endpoint {
         let had_session = session.is_some();
         let mut headers = self.0.headers(session.as_deref(), custom);
         headers.insert(CONTENT_TYPE, JSON);
+        let mut listener = self.listener(headers.clone());
         let body = serde_json::to_vec(&message)?;
         let response = self.0.send(Method::POST, headers, Some(body)).await?;
         let status = response.status().as_u16();
@@ -169,7 +189,14 @@ impl StreamableHttpClient for Endpoint {
         let session = response.headers().get(SESSION);
         let session = session.and_then(|id| Some(id.to_str().ok()?.to_owned()));
         match kind(&response) {
-            Kind::Events => Ok(StreamableHttpPostResponse::Sse(events(response), session)),
+            Kind::Events => {
+                // The answer that begins a session is the first of it.
+                if let Some(id) = response.headers().get(SESSION) {
+                    listener.headers.insert(SESSION, id.clone());
+                }
+                let events = listener.events(response);
+                Ok(StreamableHttpPostResponse::Sse(events, session))
+            }
             Kind::Json => {
                 let body = read(response, LONGEST_MESSAGE).await;
                 let body = body.map_err(|_| {
@@ -212,12 +239,16 @@ impl StreamableHttpClient for Endpoint {
         custom: HashMap<HeaderName, HeaderValue>,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
         let mut headers = self.0.headers(session.as_deref(), custom);
+        let mut asking = headers.clone();
         if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
-            headers.insert(LAST_EVENT, id);
+            asking.insert(LAST_EVENT, id);
         }
-        let response = self.0.send(Method::GET, headers, None).await?;
+        let response = self.0.send(Method::GET, asking, None).await?;
         match (response.status().is_success(), kind(&response)) {
-            (true, Kind::Events) => Ok(events(response)),
+            (true, Kind::Events) => {
+                headers.insert(CONTENT_TYPE, JSON);
+                Ok(self.listener(headers).events(response))
+            }
             _ => Err(Fault::ServerDoesNotSupportSse),
         }
     }
@@ -318,30 +349,55 @@ fn batch(all: &[ServerJsonRpcMessage]) -> BoxStream<'static, Result<Sse, SseErro
     stream::iter(events).boxed()
 }
 
-/// As they come, each of a bounded size, and only those that are for us. How soon to come again is ours to decide.
-fn events(response: reqwest::Response) -> BoxStream<'static, Result<Sse, SseError>> {
-    SseStream::from_bytes_stream(bounded(response.bytes_stream()))
-        .filter_map(|event| std::future::ready(sort(event)))
-        .boxed()
+/// Hears what a server sends on one stream.
+struct Listener {
+    endpoint: Endpoint,
+    /// What our answers to its questions are sent with.
+    headers: HeaderMap,
 }
 
-fn sort(event: Result<Sse, SseError>) -> Option<Result<Sse, SseError>> {
-    let mut event = match event {
-        Ok(event) => event,
-        Err(e) => return Some(Err(e)),
-    };
-    event.retry = None;
-    let data = event.data.as_deref().unwrap_or_default().trim();
-    // An empty one carries an id, and nothing else.
-    if data.is_empty() {
-        return Some(Ok(event));
+impl Listener {
+    /// As they come, each of a bounded size, and only those that are for rmcp. How soon to come again is ours to decide.
+    fn events(self, response: reqwest::Response) -> BoxStream<'static, Result<Sse, SseError>> {
+        SseStream::from_bytes_stream(bounded(response.bytes_stream()))
+            .filter_map(move |event| std::future::ready(self.sort(event)))
+            .boxed()
     }
-    match understand(data.as_bytes()) {
-        Heard::Message(message) => {
-            event.data = serde_json::to_string(&message).ok();
-            Some(Ok(event))
+
+    fn sort(&self, event: Result<Sse, SseError>) -> Option<Result<Sse, SseError>> {
+        let mut event = match event {
+            Ok(event) => event,
+            Err(e) => return Some(Err(e)),
+        };
+        event.retry = None;
+        let data = event.data.as_deref().unwrap_or_default().trim();
+        // An empty one carries an id, and nothing else.
+        if data.is_empty() {
+            return Some(Ok(event));
         }
-        Heard::Asked(_) | Heard::Nothing | Heard::Garbage => None,
+        match understand(data.as_bytes()) {
+            Heard::Message(message) => {
+                event.data = serde_json::to_string(&message).ok();
+                return Some(Ok(event));
+            }
+            Heard::Progress(told) => self.endpoint.0.news.tell(told),
+            Heard::Asked(answer) => self.reply(answer),
+            Heard::Nothing | Heard::Garbage => {}
+        }
+        None
+    }
+
+    /// On a request of its own, which nobody waits for.
+    fn reply(&self, answer: Vec<u8>) {
+        let Ok(place) = self.endpoint.0.replies.clone().try_acquire_owned() else {
+            return;
+        };
+        let (endpoint, headers) = (self.endpoint.clone(), self.headers.clone());
+        tokio::spawn(async move {
+            let _place = place;
+            let reply = endpoint.0.send(Method::POST, headers, Some(answer));
+            let _ = tokio::time::timeout(REPLY, reply).await;
+        });
     }
 }
 
@@ -375,16 +431,19 @@ fn bounded(
 struct Event {
     line: usize,
     all: usize,
+    /// The last was a CR: an LF after it ends the same line.
+    returned: bool,
 }
 
 impl Event {
     /// False where it is too long.
     fn follow(&mut self, piece: &[u8]) -> bool {
         for byte in piece {
+            let returned = std::mem::replace(&mut self.returned, *byte == b'\r');
             match byte {
-                b'\n' if self.line == 0 => self.all = 0,
-                b'\n' => self.line = 0,
-                b'\r' => {}
+                b'\n' if returned => {}
+                b'\n' | b'\r' if self.line == 0 => self.all = 0,
+                b'\n' | b'\r' => self.line = 0,
                 _ => {
                     self.line += 1;
                     self.all += 1;
@@ -424,10 +483,12 @@ mod tests {
     #[test]
     fn events_are_measured_one_by_one() {
         let mut event = Event::default();
-        for _ in 0..3 {
-            assert!(event.follow(&vec![b'x'; LONGEST_MESSAGE / 2]));
-            assert!(event.follow(b"\r\n"));
-            assert!(event.follow(b"\r\n"));
+        for end in ["\r\n", "\n", "\r"] {
+            for _ in 0..3 {
+                assert!(event.follow(&vec![b'x'; LONGEST_MESSAGE / 2]));
+                assert!(event.follow(end.as_bytes()));
+                assert!(event.follow(end.as_bytes()));
+            }
         }
         assert!(event.follow(&vec![b'x'; LONGEST_MESSAGE]));
         assert!(event.follow(b"\n"));

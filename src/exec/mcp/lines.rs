@@ -6,7 +6,9 @@ use std::io;
 use std::sync::Arc;
 
 use rmcp::RoleClient;
-use rmcp::model::{ClientJsonRpcMessage, ErrorData, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{
+    ClientJsonRpcMessage, ErrorData, ProgressNotificationParam, RequestId, ServerJsonRpcMessage,
+};
 use rmcp::transport::Transport;
 use serde::Deserialize;
 use serde_json::json;
@@ -15,6 +17,7 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::news::News;
 use super::trouble::Trouble;
 use crate::credential::Attachment;
 use crate::error::McpError;
@@ -39,6 +42,7 @@ pub struct Lines {
     /// The line that is being read. It is kept here because a read may be given up and begun anew.
     line: Vec<u8>,
     trouble: Arc<Trouble>,
+    news: Arc<News>,
     secrets: Arc<Attachment>,
     _lifeline: Lifeline,
     /// Ends when this does, even in the middle of a write: the child's input closes, and that is its end.
@@ -57,6 +61,7 @@ impl Lines {
         streams: Streams,
         secrets: Arc<Attachment>,
         trouble: Arc<Trouble>,
+        news: Arc<News>,
     ) -> Self {
         let (outgoing, messages) = mpsc::channel(OUTGOING);
         tokio::spawn(listen(
@@ -71,6 +76,7 @@ impl Lines {
             stdout: BufReader::with_capacity(64 << 10, streams.stdout),
             line: Vec::new(),
             trouble,
+            news,
             secrets,
             _lifeline: streams.lifeline,
             writer: tokio::spawn(write(streams.stdin, messages)),
@@ -144,6 +150,7 @@ impl Transport<RoleClient> for Lines {
             }
             match understand(line) {
                 Heard::Message(message) => return Some(*message),
+                Heard::Progress(told) => self.news.tell(told),
                 Heard::Nothing => {}
                 // We offer servers nothing, so there is nothing to think about; and one that asks without listening must not fill us up.
                 Heard::Asked(answer) => {
@@ -178,6 +185,8 @@ pub enum Heard {
     Message(Box<ServerJsonRpcMessage>),
     /// A question to us, and our answer as a line.
     Asked(Vec<u8>),
+    /// How far a call of ours is.
+    Progress(ProgressNotificationParam),
     /// News that we have no use for.
     Nothing,
     Garbage,
@@ -190,6 +199,11 @@ struct Outline<'a> {
     id: Option<RequestId>,
     #[serde(default, borrow)]
     method: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct Told {
+    params: ProgressNotificationParam,
 }
 
 /// A message for rmcp, or what else it is. An answer that we can't make sense of, or that has too much in it, becomes an error in its place, so that
@@ -215,6 +229,10 @@ pub fn understand(text: &[u8]) -> Heard {
                 Err(_) => Heard::Nothing,
             }
         }
+        (None, Some("notifications/progress")) => match serde_json::from_slice(text) {
+            Ok(Told { params }) => Heard::Progress(params),
+            Err(_) => Heard::Nothing,
+        },
         (None, Some(_)) => Heard::Nothing,
         (Some(id), None) if values(text) > MOST_VALUES => {
             error(id, "the server's answer has too many values")
@@ -322,6 +340,7 @@ mod tests {
                 _ => "other",
             },
             Heard::Asked(_) => "asked",
+            Heard::Progress(_) => "progress",
             Heard::Nothing => "nothing",
             Heard::Garbage => "garbage",
         };
@@ -347,6 +366,14 @@ mod tests {
             (
                 r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#,
                 "other",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":2}}"#,
+                "progress",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":2}}"#,
+                "nothing",
             ),
             ("hello", "garbage"),
             ("[1]", "garbage"),

@@ -2,6 +2,7 @@
 
 mod http;
 mod lines;
+mod news;
 mod result;
 mod session;
 mod trouble;
@@ -14,10 +15,10 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use tokio::time::timeout_at;
 use url::Url;
 use zeroize::Zeroizing;
 
-use session::Failed;
 pub use session::{Era, Session};
 
 use self::http::Endpoint;
@@ -30,6 +31,7 @@ use crate::exec::http::{Means, Presents, obtain};
 use crate::process::{self, Resident};
 use crate::runtime::Key;
 use lines::Lines;
+use news::News;
 use trouble::Trouble;
 
 /// How long a server may take to get ready, and to list its tools.
@@ -65,15 +67,25 @@ pub async fn call(
     target: &Arc<Target>,
     means: Means<'_>,
 ) -> Result<Box<RawValue>, McpError> {
+    let limit = means.limits.timeout;
+    let timeout = |_| McpError::Timeout {
+        provider: target.provider.to_string(),
+        seconds: limit.as_secs(),
+    };
+    // Everything included. A session that is being opened goes on being opened, for the next caller.
+    let deadline = tokio::time::Instant::now() + limit;
     let mut first = true;
     loop {
-        let session = session(target, means).await?;
-        let limit = means.limits.timeout;
-        let answer = session.call(&tool.endpoint, args.clone(), limit).await;
+        let session = timeout_at(deadline, session(target, means)).await;
+        let session = session.map_err(timeout)??;
+        let mut sent = false;
+        let answer = session.call(&tool.endpoint, args.clone(), means.watcher, &mut sent);
+        let answer = timeout_at(deadline, answer).await;
+        let answer = answer.map_err(timeout).flatten();
         let again = std::mem::take(&mut first);
-        let Failed { error, sent } = match answer {
+        let error = match answer {
             Ok(result) => return result::shape(&result, &session.secrets),
-            Err(failed) => failed,
+            Err(error) => error,
         };
         match error {
             // The server may have done it, so only where that doesn't matter, and once.
@@ -181,6 +193,7 @@ async fn begin(
 ) -> Result<Session, McpError> {
     let provider = &target.provider;
     let trouble = Arc::new(Trouble::default());
+    let news = Arc::new(News::default());
     match &target.server {
         Server::Program { program, args, env } => {
             let mut env = env.clone();
@@ -196,8 +209,14 @@ async fn begin(
                     provider: provider.to_string(),
                     what: format!("{program}: {e}"),
                 })?;
-            let lines = Lines::new(provider, streams, secrets.clone(), trouble.clone());
-            Session::begin(provider, lines, era, trouble, secrets, START).await
+            let lines = Lines::new(
+                provider,
+                streams,
+                secrets.clone(),
+                trouble.clone(),
+                news.clone(),
+            );
+            Session::begin(provider, lines, era, trouble, news, secrets, START).await
         }
         Server::Endpoint(url) => {
             let endpoint = Endpoint::new(
@@ -206,11 +225,12 @@ async fn begin(
                 target.source,
                 url.clone(),
                 secrets.clone(),
+                news.clone(),
             );
             // The address is ours to know: rmcp gets a name for it.
             let config = StreamableHttpClientTransportConfig::with_uri(format!("mcp:{provider}"));
             let transport = StreamableHttpClientTransport::with_client(endpoint, config);
-            Session::begin(provider, transport, era, trouble, secrets, START).await
+            Session::begin(provider, transport, era, trouble, news, secrets, START).await
         }
     }
 }

@@ -7,21 +7,24 @@ use std::time::Duration;
 use rmcp::RoleClient;
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResult, ClientConfig, Implementation, JsonObject,
-    PaginatedRequestParams, ProtocolVersion, Tool,
+    CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotificationParam,
+    ClientConfig, ClientRequest, ErrorCode, Implementation, JsonObject, PaginatedRequestParams,
+    ProtocolVersion, RequestId, ServerResult, Tool,
 };
 use rmcp::service::{
-    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, NotificationContext,
-    RunningService, ServiceError,
+    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, NotificationContext, Peer,
+    PeerRequestOptions, RunningService, ServiceError,
 };
 use rmcp::transport::Transport;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use tokio::sync::Semaphore;
 
 use super::http::Refused;
+use super::news::News;
 use super::trouble::Trouble;
 use crate::credential::Attachment;
 use crate::error::McpError;
+use crate::exec::{Progress, Watcher};
 use crate::runtime::Pooled;
 
 /// Calls that a server is given at a time, and how many may wait for that.
@@ -31,6 +34,9 @@ const WAITING: usize = 1024;
 const MOST_PAGES: usize = 100;
 const MOST_TOOLS: usize = 10_000;
 const MOST_BYTES: usize = 16 << 20;
+/// How often a server may ask for the same call again with notes of its own, and how long it is left alone in between.
+const MOST_ROUNDS: u32 = 10;
+const FIRST_ROUND: Duration = Duration::from_millis(50);
 
 /// Which way a server wants to be spoken to, once that is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -61,11 +67,26 @@ impl ClientHandler for Face {
     }
 }
 
-/// A call that came to nothing.
-pub struct Failed {
-    pub error: McpError,
-    /// The server may have got it.
-    pub sent: bool,
+/// Tells a server that nobody waits for its answer any more, unless it has come.
+struct Waiting {
+    peer: Peer<RoleClient>,
+    id: Option<RequestId>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
+        let peer = self.peer.clone();
+        runtime.spawn(async move {
+            let reason = Some("nobody waits for it any more".to_owned());
+            let _ = peer
+                .notify_cancelled(CancelledNotificationParam::new(Some(id), reason))
+                .await;
+        });
+    }
 }
 
 pub struct Session {
@@ -76,6 +97,7 @@ pub struct Session {
     provider: Arc<str>,
     service: RunningService<RoleClient, Face>,
     trouble: Arc<Trouble>,
+    news: Arc<News>,
     places: Semaphore,
     waiting: AtomicUsize,
     changed: Arc<AtomicBool>,
@@ -98,6 +120,7 @@ impl Session {
         transport: T,
         era: Era,
         trouble: Arc<Trouble>,
+        news: Arc<News>,
         secrets: &Arc<Attachment>,
         limit: Duration,
     ) -> Result<Self, McpError> {
@@ -148,6 +171,7 @@ impl Session {
             provider: provider.clone(),
             service,
             trouble,
+            news,
             places: Semaphore::new(AT_A_TIME),
             waiting: AtomicUsize::new(0),
             changed,
@@ -174,31 +198,83 @@ impl Session {
         self.changed.swap(false, Ordering::AcqRel)
     }
 
-    /// Dropped, the call is cancelled.
+    /// Dropped, the call is cancelled. `sent` is true once the server may have got it.
     pub async fn call(
         &self,
         name: &str,
         arguments: JsonObject,
-        limit: Duration,
-    ) -> Result<CallToolResult, Failed> {
-        let mut sent = false;
-        let call = async {
-            let _place = self.place().await?;
-            if !self.is_open() {
-                return Err(self.ended());
+        watcher: Option<Watcher<'_>>,
+        sent: &mut bool,
+    ) -> Result<CallToolResult, McpError> {
+        let _place = self.place().await?;
+        if !self.is_open() {
+            return Err(self.ended());
+        }
+        *sent = true;
+        let mut params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
+        for round in 0..MOST_ROUNDS {
+            let answer = self.ask(params.clone(), watcher).await;
+            match answer.map_err(|e| self.failed(&e))? {
+                ServerResult::CallToolResult(result) => return Ok(result),
+                ServerResult::InputRequiredResult(wanted) => {
+                    let asks = wanted.input_requests.is_some_and(|all| !all.is_empty());
+                    if asks || wanted.request_state.is_none() {
+                        return Err(McpError::Protocol {
+                            code: ErrorCode::INVALID_REQUEST.0,
+                            message: "the tool wants to ask its user, and there is none".to_owned(),
+                        });
+                    }
+                    params.request_state = wanted.request_state;
+                    tokio::time::sleep(FIRST_ROUND * 2u32.pow(round)).await;
+                }
+                _ => return Err(self.failed(&ServiceError::UnexpectedResponse)),
             }
-            sent = true;
-            let params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
-            let answer = self.service.call_tool(params).await;
-            answer.map_err(|e| self.failed(&e))
-        };
-        let timeout = || McpError::Timeout {
+        }
+        Err(McpError::Garbage {
             provider: self.provider.to_string(),
-            seconds: limit.as_secs(),
+            what: format!("asked for the same call {MOST_ROUNDS} times"),
+        })
+    }
+
+    async fn ask(
+        &self,
+        params: CallToolRequestParams,
+        watcher: Option<Watcher<'_>>,
+    ) -> Result<ServerResult, ServiceError> {
+        let peer = self.service.peer();
+        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        let mut request = peer
+            .send_cancellable_request(request, PeerRequestOptions::no_options())
+            .await?;
+        let mut waiting = Waiting {
+            peer: peer.clone(),
+            id: Some(request.id.clone()),
         };
-        let answer = tokio::time::timeout(limit, call).await;
-        let answer = answer.unwrap_or_else(|_| Err(timeout()));
-        answer.map_err(|error| Failed { error, sent })
+        let answer = match watcher {
+            None => (&mut request.rx).await,
+            Some(tell) => {
+                let mut news = self.news.follow(request.progress_token.clone());
+                loop {
+                    tokio::select! {
+                        biased;
+                        progress = news.next() => tell(&self.clean(progress)),
+                        answer = &mut request.rx => break answer,
+                    }
+                }
+            }
+        };
+        waiting.id = None;
+        answer.unwrap_or(Err(ServiceError::TransportClosed))
+    }
+
+    /// A server may repeat what it was told.
+    fn clean(&self, mut progress: Progress) -> Progress {
+        progress.message = progress.message.map(|message| {
+            let mut text = message.into_bytes();
+            self.secrets.scrub(&mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        progress
     }
 
     /// All pages, within bounds.

@@ -22,6 +22,10 @@ fn main() {
     if mode == "holding" {
         hold_on();
     }
+    // It starts only while there is no such file.
+    if std::env::var("GATE").is_ok_and(|gate| std::path::Path::new(&gate).exists()) {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { return };
         let Ok(message) = serde_json::from_str::<Value>(&line) else {
@@ -97,7 +101,7 @@ fn list(mode: &str, id: &Value, cursor: &Value) {
         );
     }
     let mut tools: Vec<Value> = [
-        "echo", "env", "pid", "fail", "error", "crash", "child", "change", "large",
+        "echo", "env", "pid", "fail", "error", "crash", "child", "change", "large", "steps",
     ]
     .iter()
     .map(|name| tool(name, json!({})))
@@ -193,6 +197,18 @@ fn call(mode: &str, id: &Value, params: &Value) {
         "error" => error(id, -32050, "the server says no"),
         "slow" | "once" => {
             std::thread::sleep(Duration::from_millis(args["ms"].as_u64().unwrap_or(1000)));
+            reply(id, content("done"));
+        }
+        "steps" => {
+            for step in 1..=3 {
+                let message = format!(
+                    "step {step}\u{1b}[31m of {}",
+                    std::env::var("GIVEN").unwrap_or_default()
+                );
+                let token = &params["_meta"]["progressToken"];
+                let params = json!({"progressToken": token, "progress": step, "total": 3, "message": message});
+                write(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).to_string());
+            }
             reply(id, content("done"));
         }
         "crash" => {
