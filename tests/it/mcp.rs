@@ -1,7 +1,8 @@
 //! MCP servers behind tools: calls, sessions, children, and servers that misbehave.
 
 use std::collections::HashSet;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -434,65 +435,58 @@ fn hostile_servers_are_bounded_and_named() {
     }
 }
 
-/// An MCP server behind HTTP, in the older era: notes each request, and answers as told.
+/// An MCP server behind HTTP, in the older era: notes each request, and answers calls as told.
 fn http_server(answer: impl Fn(&Received, &Value) -> String + Send + Sync + 'static) -> Upstream {
+    writing_server(move |request, message, stream| {
+        let answer = answer(request, message);
+        stream.write_all(answer.as_bytes()).is_ok()
+    })
+}
+
+/// The same, which writes its answers to calls as it likes, and says whether to go on.
+fn writing_server(
+    answer: impl Fn(&Received, &Value, &mut TcpStream) -> bool + Send + Sync + 'static,
+) -> Upstream {
     let sessions = Mutex::new(0);
     Upstream::answering(move |request, stream| {
         let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
-        let result = match message["method"].as_str().unwrap_or_default() {
-            "server/discover" => {
-                return stream
-                    .write_all(b"HTTP/1.1 400 X\r\ncontent-length: 0\r\n\r\n")
-                    .is_ok();
-            }
+        let empty = |status: u16| format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n");
+        let response = match message["method"].as_str().unwrap_or_default() {
+            "server/discover" => empty(400),
             "initialize" => {
                 let mut sessions = sessions.lock().unwrap();
                 *sessions += 1;
                 let result = json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "t", "version": "1"}});
-                let body =
-                    json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
-                let head = format!(
-                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nmcp-session-id: s{sessions}\r\ncontent-length: {}\r\n\r\n",
-                    body.len()
-                );
-                return stream.write_all((head + &body).as_bytes()).is_ok();
+                with_result(
+                    &message,
+                    &format!("mcp-session-id: s{sessions}\r\n"),
+                    &result,
+                )
             }
             "tools/list" => {
                 let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
-                json!({"tools": [tool("who"), tool("forever")]})
+                let result = json!({"tools": [tool("who"), tool("forever")]});
+                with_result(&message, "", &result)
             }
-            "tools/call" => {
-                return stream
-                    .write_all(answer(request, &message).as_bytes())
-                    .is_ok();
-            }
-            _ if request.method == "GET" => {
-                return stream
-                    .write_all(b"HTTP/1.1 405 X\r\ncontent-length: 0\r\n\r\n")
-                    .is_ok();
-            }
-            _ => {
-                return stream
-                    .write_all(b"HTTP/1.1 202 OK\r\ncontent-length: 0\r\n\r\n")
-                    .is_ok();
-            }
+            "tools/call" => return answer(request, &message, stream),
+            _ if request.method == "GET" => empty(405),
+            _ => empty(202),
         };
-        let body = json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
-        let head = format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-            body.len()
-        );
-        stream.write_all((head + &body).as_bytes()).is_ok()
+        stream.write_all(response.as_bytes()).is_ok()
     })
+}
+
+fn with_result(message: &Value, headers: &str, result: &Value) -> String {
+    let body = json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{headers}content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 fn told(message: &Value, text: &str) -> String {
     let result = json!({"content": [{"type": "text", "text": text}]});
-    let body = json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
-    format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    )
+    with_result(message, "", &result)
 }
 
 fn over_http(upstream: &Upstream, more: &str) -> Setup {
@@ -724,62 +718,12 @@ fn what_servers_behind_a_url_do_wrong_is_named() {
     drop(proxy);
 
     // A stream of events that never comes to the point.
-    let endless = Upstream::raw(|stream| {
-        let mut reader = BufReader::new(stream.try_clone().unwrap());
-        let mut stream = stream;
-        loop {
-            let mut length = 0;
-            let mut first = String::new();
-            if reader.read_line(&mut first).unwrap_or(0) == 0 {
-                return;
-            }
-            loop {
-                let mut line = String::new();
-                if reader.read_line(&mut line).unwrap_or(0) == 0 {
-                    return;
-                }
-                if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
-                    length = value.trim().parse().unwrap();
-                }
-                if line == "\r\n" {
-                    break;
-                }
-            }
-            let mut body = vec![0; length];
-            reader.read_exact(&mut body).unwrap();
-            let message: Value = serde_json::from_slice(&body).unwrap_or_default();
-            let json = |result: Value| {
-                let body =
-                    json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
-                format!(
-                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-                    body.len()
-                )
-            };
-            let answer = match message["method"].as_str().unwrap_or_default() {
-                "initialize" => json(
-                    json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "t", "version": "1"}}),
-                ),
-                "tools/list" => {
-                    json(json!({"tools": [{"name": "forever", "inputSchema": {"type": "object"}}]}))
-                }
-                "tools/call" => {
-                    let _ = stream
-                        .write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n");
-                    let event = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":1}}\n\n";
-                    while stream.write_all(event.as_bytes()).is_ok() {}
-                    return;
-                }
-                _ if first.starts_with("GET") => {
-                    "HTTP/1.1 405 X\r\ncontent-length: 0\r\n\r\n".to_owned()
-                }
-                "server/discover" => "HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n".to_owned(),
-                _ => "HTTP/1.1 202 X\r\ncontent-length: 0\r\n\r\n".to_owned(),
-            };
-            if stream.write_all(answer.as_bytes()).is_err() {
-                return;
-            }
-        }
+    let endless = writing_server(|_, _, stream| {
+        let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+        let _ = stream.write_all(head);
+        let event = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":1}}\n\n";
+        while stream.write_all(event.as_bytes()).is_ok() {}
+        false
     });
     let proxy = started(over_http(&endless, "").conf("[tools]\ntimeout_seconds = 2\n"));
     let started = Instant::now();
