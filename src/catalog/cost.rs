@@ -7,6 +7,7 @@ use serde_json::Value;
 
 /// Steps that one check may take.
 const MOST: u64 = 100_000;
+const TOO_MUCH: u64 = MOST + 1;
 /// Nobody nests deeper.
 const DEEPEST: usize = 64;
 
@@ -27,7 +28,6 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn steps(&mut self, value: &'a Value, depth: usize) -> u64 {
-        const TOO_MUCH: u64 = MOST + 1;
         if depth > DEEPEST {
             return TOO_MUCH;
         }
@@ -44,6 +44,8 @@ impl<'a> Walk<'a> {
                         ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(to)) => {
                             self.reference(to, depth)
                         }
+                        // From here on references would start from somewhere else.
+                        ("$id", Value::String(_)) if depth > 0 => TOO_MUCH,
                         // What is only defined costs nothing until somebody refers to it.
                         ("$defs" | "definitions", _) => 0,
                         (_, value) => self.steps(value, depth + 1),
@@ -59,7 +61,7 @@ impl<'a> Walk<'a> {
     fn reference(&mut self, to: &'a str, depth: usize) -> u64 {
         match self.known.get(to) {
             Some(Some(steps)) => return *steps,
-            Some(None) => return MOST + 1,
+            Some(None) => return TOO_MUCH,
             None => {}
         }
         self.known.insert(to, None);
@@ -67,8 +69,8 @@ impl<'a> Walk<'a> {
         let found = to
             .strip_prefix('#')
             .and_then(|pointer| root.pointer(pointer));
-        // One that leads nowhere we know of is not followed by a validator either: it can't be compiled.
-        let steps = found.map_or(1, |value| self.steps(value, depth + 1));
+        // A validator may know more ways of writing one than we do: anchors, percent signs, whole URLs.
+        let steps = found.map_or(TOO_MUCH, |value| self.steps(value, depth + 1));
         self.known.insert(to, Some(steps));
         steps
     }
@@ -88,17 +90,33 @@ mod tests {
         });
         assert!(is_reasonable(&good));
         assert!(is_reasonable(&json!({})) && is_reasonable(&Value::Null));
-        let mut definitions = serde_json::Map::new();
-        for n in 0..40 {
-            let next = format!("#/$defs/d{}", n + 1);
-            definitions.insert(
-                format!("d{n}"),
-                json!({"allOf": [{"$ref": next}, {"$ref": next}]}),
-            );
+        // Whichever way the references are written.
+        let ways: [(fn(usize) -> String, &str); 4] = [
+            (|n| format!("#/$defs/d{n}"), ""),
+            (|n| format!("#/%24defs/d{n}"), ""),
+            (|n| format!("#d{n}"), ""),
+            (
+                |n| format!("https://x.test/a#/$defs/d{n}"),
+                "https://x.test/a",
+            ),
+        ];
+        for (way, id) in ways {
+            let mut definitions = serde_json::Map::new();
+            for n in 0..40 {
+                let next = json!({"$ref": way(n + 1)});
+                let both = json!({"$anchor": format!("d{n}"), "allOf": [next, next]});
+                definitions.insert(format!("d{n}"), both);
+            }
+            definitions.insert("d40".to_owned(), json!({"$anchor": "d40"}));
+            let bomb = json!({"$id": id, "$ref": way(0), "$defs": definitions});
+            assert!(!is_reasonable(&bomb), "{}", way(0));
         }
-        definitions.insert("d40".to_owned(), json!({"type": "object"}));
-        assert!(!is_reasonable(
-            &json!({"$ref": "#/$defs/d0", "$defs": definitions})
+        // With an address of its own inside, what a reference means is another question.
+        let inside =
+            json!({"properties": {"a": {"$id": "b", "$ref": "#/$defs/x", "$defs": {"x": {}}}}});
+        assert!(!is_reasonable(&inside));
+        assert!(is_reasonable(
+            &json!({"properties": {"$id": {"type": "string"}}})
         ));
         let itself = json!({"properties": {"child": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}}});
         assert!(!is_reasonable(&itself));
