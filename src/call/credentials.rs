@@ -96,13 +96,15 @@ fn exchanged(
     };
     let (id, secret) = (get(&oauth.id_key)?, get(&oauth.secret_key)?);
     let token_url = token_url(&http.base_url, &oauth.token_url)?;
-    let key = hash([
+    let mut parts = beside(provider, http, lookup);
+    for part in [
         provider.name.as_bytes(),
         token_url.as_str().as_bytes(),
-        id.expose(),
-        secret.expose(),
         &[u8::from(oauth.basic_auth)],
-    ]);
+    ] {
+        parts.push(Zeroizing::new(part.to_vec()));
+    }
+    let key = hash(parts.iter().map(|part| part.as_slice()));
     Ok(Presents::Minted(Box::new(Mint {
         key,
         recipe: Recipe::OAuth2(OAuthRecipe {
@@ -160,26 +162,26 @@ fn generated(
         Program::Script { .. } => &[],
     };
     // What it is, whom it is for and what it is given decide what it makes; the time doesn't.
-    let mut parts = vec![
-        Zeroizing::new(format!("{:?}", provider.file)),
-        Zeroizing::new(format!("{:?} {:?}", generator.program, generator.inject)),
-        Zeroizing::new(http.base_url.clone()),
-        Zeroizing::new(identity.subject.clone()),
-        Zeroizing::new(identity.customer_id.clone().unwrap_or_default()),
-    ];
+    let mut parts = beside(provider, http, lookup);
+    let mut depends_on = |part: &str| parts.push(Zeroizing::new(part.as_bytes().to_vec()));
+    depends_on(&format!("{:?}", provider.file));
+    depends_on(&format!("{:?} {:?}", generator.program, generator.inject));
+    depends_on(&http.base_url);
+    depends_on(&identity.subject);
+    depends_on(identity.customer_id.as_deref().unwrap_or_default());
     let (mut args, mut env) = (Vec::new(), Vec::new());
     for template in templates {
-        parts.push(fill(template, "")?);
+        depends_on(&fill(template, "")?);
         args.push(fill(template, &now)?);
     }
     for (name, template) in &generator.env {
-        parts.push(Zeroizing::new(name.clone()));
-        parts.push(fill(template, "")?);
+        depends_on(name);
+        depends_on(&fill(template, "")?);
         env.push((name.clone(), fill(template, &now)?));
     }
     let secrets = generator.key_names().filter_map(|name| lookup.get(name));
     Ok(Presents::Minted(Box::new(Mint {
-        key: hash(parts.iter().map(|part| part.as_bytes())),
+        key: hash(parts.iter().map(|part| part.as_slice())),
         recipe: Recipe::Generator(GeneratorRecipe {
             provider: provider.clone(),
             args,
@@ -189,6 +191,18 @@ fn generated(
         credential: static_credential(http).clone(),
         beside: Arc::new(attach(&Credential::None, provider, http, lookup)?),
     })))
+}
+
+/// What goes out beside something minted is kept with it, so it depends on this, too: the headers, and every key with its value.
+fn beside(provider: &Provider, http: &Http, lookup: &Lookup<'_>) -> Vec<Zeroizing<Vec<u8>>> {
+    let headers = format!("{:?}", http.extra_headers);
+    let mut parts = vec![Zeroizing::new(headers.into_bytes())];
+    for name in provider.key_names() {
+        let value = lookup.get(name).map_or(&b""[..], Secret::expose);
+        parts.push(Zeroizing::new(name.as_bytes().to_vec()));
+        parts.push(Zeroizing::new(value.to_vec()));
+    }
+    parts
 }
 
 pub fn missing(names: Vec<String>) -> ToolError {

@@ -324,7 +324,8 @@ impl Http {
         egress: Option<&egress::Settings>,
         warnings: &mut Vec<Problem>,
     ) -> Self {
-        let auth = match provider::read_auth(s) {
+        let generated = s.has("auth_generator");
+        let auth = match provider::read_auth(s, generated) {
             // Tools have always sent the key as the user name; only routes expect `user:password`.
             Auth::Static(Credential::Basic { key }) => Auth::Static(Credential::BasicUser { key }),
             auth => auth,

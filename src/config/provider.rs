@@ -43,7 +43,8 @@ impl Auth {
     }
 }
 
-pub fn read_auth(s: &mut Section<'_>) -> Auth {
+/// `generated`: what is presented is made by a program, so no key needs to be named.
+pub fn read_auth(s: &mut Section<'_>, generated: bool) -> Auth {
     let kind = s.take::<String>("auth_type").unwrap_or_default();
     let mut filled = |key| s.take::<String>(key).filter(|text| !text.is_empty());
     let key = filled("auth_key_name");
@@ -54,7 +55,7 @@ pub fn read_auth(s: &mut Section<'_>) -> Auth {
     let prefix = s.take::<String>("auth_value_prefix").unwrap_or_default();
     let basic_auth = s.take("oauth2_basic_auth").unwrap_or(false);
     let mut needed = |value: Option<String>, name: &str| {
-        if value.is_none() {
+        if value.is_none() && !generated {
             s.problem(name, format!("auth_type '{kind}' needs it"));
         }
         value.unwrap_or_default()

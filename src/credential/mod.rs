@@ -133,7 +133,9 @@ impl Attachment {
             needles: self.needles.clone(),
             health: self.health.clone(),
         };
-        let own = credential.key().map(health::of);
+        // What a program makes may have no name.
+        let own = credential.key().filter(|key| !key.is_empty());
+        let own = own.map(health::of);
         let known = |key: &Arc<KeyHealth>| self.health.iter().any(|other| Arc::ptr_eq(other, key));
         minted.health.extend(own.filter(|key| !known(key)));
         minted.set(credential, value)?;

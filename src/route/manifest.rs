@@ -130,7 +130,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn read_credential(&mut self, manifest: &ManifestFile, s: &mut Section<'_>) -> Credential {
-        match provider::read_auth(s) {
+        match provider::read_auth(s, false) {
             Auth::Static(credential) => credential,
             Auth::None => Credential::None,
             other @ (Auth::OAuth2(_) | Auth::Url) => {

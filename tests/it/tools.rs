@@ -10,7 +10,7 @@ use crate::support::ati::{Proxy, Setup, write};
 use crate::support::eventually;
 use crate::support::http::Client;
 use crate::support::tls::Authority;
-use crate::support::tokens::{bearer, claims, key_pair};
+use crate::support::tokens::{bearer, bearer_of, claims, key_pair};
 use crate::support::upstream::{Received, Upstream};
 
 const KEY: &str = "planted-api-key-41c2";
@@ -552,6 +552,34 @@ fn two_hundred_callers_cause_one_token_request() {
 }
 
 #[test]
+fn tenants_share_a_client_but_not_what_goes_beside_its_token() {
+    let authority = Authority::new();
+    let tokens = authority.answering("127.0.0.1", |_, _| (200, token(1).1.to_string()));
+    let api = upstream(|received| {
+        let beside = received.header("x-workspace").unwrap_or_default();
+        (200, String::new(), json!(beside.len()).to_string())
+    });
+    let (signer, public) = key_pair();
+    let proxy = Setup::new()
+        .file("ca.pem", authority.pem())
+        .conf("[egress]\nca_file = 'ca.pem'\n")
+        .credentials(&json!({"id": "client", "secret": "planted-client-secret", "w@a": "planted-w-of-a", "w@bb": "planted-w-of-bb"}))
+        .jwt(&public)
+        .tools(
+            "oauth",
+            &api.url(),
+            &format!("auth_type = 'oauth2'\nauth_key_name = 'id'\nauth_secret_name = 'secret'\noauth2_token_url = 'https://{tokens}/token'\n[provider.extra_headers]\nX-Workspace = '${{w}}'"),
+            "[[tools]]\nname = 'guarded'",
+        )
+        .start();
+    for (customer, length) in [("a", 14), ("bb", 15), ("a", 14)] {
+        let token = bearer_of(&signer, Some(customer));
+        let answer = proxy.call(Some(&token), "guarded", json!({}));
+        assert_eq!(answer.json()["result"], length, "{}", answer.text());
+    }
+}
+
+#[test]
 fn a_token_request_that_fails_says_why_and_tells_nothing() {
     let exchange = exchange("oauth2_basic_auth = true", |_| {
         use base64::Engine as _;
@@ -846,18 +874,7 @@ fn tenants_use_their_own_keys() {
         .tools("s", &api.url(), "auth_type = 'bearer'\nauth_key_name = 'solo'", "[[tools]]\nname = 's'")
         .start();
     let ask = |customer: Option<&str>, tool: &str| {
-        let ati = ati::auth::token::Namespace {
-            v: 1,
-            rate: Default::default(),
-            customer_id: customer.map(str::to_owned),
-        };
-        let token = bearer(
-            &signer,
-            &ati::auth::token::Claims {
-                ati: Some(ati),
-                ..claims()
-            },
-        );
+        let token = bearer_of(&signer, customer);
         let response = proxy.call(Some(&token), tool, json!({}));
         (response.status == 200).then(|| api.last().header("authorization").unwrap().to_owned())
     };
@@ -1083,18 +1100,7 @@ fn a_key_in_the_url_is_taken_out_for_every_tenant() {
         )
         .start();
     for customer in [Some("acme"), None, Some("acme"), Some("other")] {
-        let ati = ati::auth::token::Namespace {
-            v: 1,
-            rate: Default::default(),
-            customer_id: customer.map(str::to_owned),
-        };
-        let token = bearer(
-            &signer,
-            &ati::auth::token::Claims {
-                ati: Some(ati),
-                ..claims()
-            },
-        );
+        let token = bearer_of(&signer, customer);
         let answer = proxy.call(Some(&token), "p", json!({}));
         assert_eq!(
             answer.json()["result"]["target"],

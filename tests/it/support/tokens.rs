@@ -2,7 +2,7 @@
 
 use ati::auth::keys::{PrivateKey, shared_secret};
 use ati::auth::signature::SigningKey;
-use ati::auth::token::{Claims, Signer};
+use ati::auth::token::{Claims, Namespace, Signer};
 use ati::keyring::Secret;
 use ati::snapshot::unix_now;
 
@@ -45,4 +45,15 @@ pub fn shared(hex: &str) -> Signer {
 
 pub fn bearer(signer: &Signer, claims: &Claims) -> String {
     format!("Bearer {}", signer.issue(claims).unwrap())
+}
+
+/// The same, of a tenant's or of nobody's in particular.
+pub fn bearer_of(signer: &Signer, customer: Option<&str>) -> String {
+    let ati = Namespace {
+        v: 1,
+        rate: Default::default(),
+        customer_id: customer.map(str::to_owned),
+    };
+    let ati = Some(ati);
+    bearer(signer, &Claims { ati, ..claims() })
 }
