@@ -5,15 +5,14 @@ use std::sync::Arc;
 use url::Url;
 use zeroize::Zeroizing;
 
-use super::credentials;
+use super::{Context, credentials};
 use crate::auth::Identity;
 use crate::catalog::Provider;
 use crate::catalog::mcp::{Mcp, Transport};
 use crate::credential::{Lookup, Template};
-use crate::egress::Clients;
 use crate::error::ToolError;
-use crate::exec::http::{Prepared, Presents};
-use crate::exec::mcp::{Server, Target};
+use crate::exec::http::Presents;
+use crate::exec::mcp::{Era, Server, Target};
 
 /// `elsewhere` is the URL that the caller has for it, checked already.
 pub fn target(
@@ -22,15 +21,19 @@ pub fn target(
     elsewhere: Option<Url>,
     lookup: &Lookup<'_>,
     identity: &Identity,
-    prepared: &Prepared,
-    clients: &Arc<Clients>,
+    context: Context<'_>,
 ) -> Result<Arc<Target>, ToolError> {
     let Some(mcp) = provider.mcp() else {
         return Err(ToolError::Setup(
             "this provider has no MCP server".to_owned(),
         ));
     };
-    let presents = credentials::resolve(provider, called, lookup, identity, prepared)?;
+    let presents = credentials::resolve(provider, called, lookup, identity, context.prepared)?;
+    let listed = context.catalog.listing(&provider.name);
+    let era = match (&elsewhere, listed) {
+        (None, Some(listing)) => Era::of(&listing.protocol),
+        _ => Era::Unknown,
+    };
     let mut parts: Vec<Zeroizing<Vec<u8>>> = Vec::new();
     let mut depends_on = |part: &[u8]| parts.push(Zeroizing::new(part.to_vec()));
     depends_on(provider.name.as_bytes());
@@ -38,6 +41,7 @@ pub fn target(
         Transport::Stdio { command, args, env } => {
             depends_on(command.as_bytes());
             for arg in args {
+                depends_on(b"argument");
                 depends_on(arg.as_bytes());
             }
             let mut filled = Vec::new();
@@ -60,7 +64,9 @@ pub fn target(
             };
             depends_on(url.as_str().as_bytes());
             // And the way there: whom it may lead to, and whom it trusts. A session keeps its own alive, so none takes its address.
-            depends_on(format!("{:p} {:?}", Arc::as_ptr(clients), mcp.http.source).as_bytes());
+            depends_on(
+                format!("{:p} {:?}", Arc::as_ptr(context.clients), mcp.http.source).as_bytes(),
+            );
             Server::Endpoint(url)
         }
     };
@@ -80,6 +86,7 @@ pub fn target(
         server,
         presents,
         source: mcp.http.source,
+        era,
         told_url: mcp.http.base_url.clone(),
     }))
 }

@@ -13,7 +13,6 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use crate::auth::{Identity, scope};
-use crate::catalog::mcp::Listing;
 use crate::catalog::provider::Http;
 use crate::catalog::{Catalog, Handler, Provider, Tool};
 use crate::config::ToolSettings;
@@ -21,6 +20,7 @@ use crate::credential::Lookup;
 use crate::egress::Clients;
 use crate::error::{CallError, McpError};
 use crate::exec::http::{Means, Prepared};
+use crate::exec::mcp::Told;
 use crate::exec::{self, Watcher};
 use crate::json;
 use crate::keyring::Keyring;
@@ -199,12 +199,7 @@ async fn execute(
             over_http(tool, &openapi.http, args, lookup, identity, context).await
         }
         Handler::Mcp(_) => {
-            let called = tool.name.as_str();
-            let prepared = context.prepared;
-            let clients = context.clients;
-            let target = mcp::target(
-                provider, called, elsewhere, lookup, identity, prepared, clients,
-            );
+            let target = mcp::target(provider, &tool.name, elsewhere, lookup, identity, context);
             let target = target.map_err(McpError::from)?;
             Ok(exec::mcp::call(tool, args, &target, context.means()).await?)
         }
@@ -229,10 +224,7 @@ async fn over_http(
 }
 
 /// What tools an MCP server has, asked as nobody in particular.
-pub async fn list(
-    provider: &Arc<Provider>,
-    context: Context<'_>,
-) -> Result<(Listing, u64), McpError> {
+pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<Told, McpError> {
     let target = discovery_target(provider, context)?;
     exec::mcp::list(&target, context.means()).await
 }
@@ -249,7 +241,5 @@ fn discovery_target(
 ) -> Result<Arc<exec::mcp::Target>, McpError> {
     let lookup = Lookup::tool(context.keyring, None);
     let nobody = Identity::dev();
-    let (prepared, clients) = (context.prepared, context.clients);
-    let target = mcp::target(provider, "", None, &lookup, &nobody, prepared, clients);
-    Ok(target?)
+    Ok(mcp::target(provider, "", None, &lookup, &nobody, context)?)
 }

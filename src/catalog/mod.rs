@@ -23,7 +23,7 @@ use crate::auth::Scopes;
 use crate::config::{ManifestFile, Origin};
 use crate::egress;
 use crate::error::Problem;
-use mcp::Listings;
+use mcp::{Listing, Listings};
 use provider::OpenApi;
 
 /// The providers and tools of one snapshot.
@@ -33,8 +33,10 @@ pub struct Catalog {
     tools: Vec<Arc<Tool>>,
     by_name: HashMap<String, usize, RandomState>,
     public: usize,
-    /// How many of the tools are written down; the rest were listed by servers.
-    written: usize,
+    /// The tools of the manifests, without what servers say about them.
+    written: Arc<[Arc<Tool>]>,
+    /// What servers have said they have.
+    listings: Listings,
     /// Providers whose document can't be read, and have no tools for that.
     unreadable: Vec<String>,
 }
@@ -78,20 +80,21 @@ impl Catalog {
             }
             catalog.providers.push(provider);
         }
-        catalog.written = catalog.tools.len();
+        catalog.written = catalog.tools.as_slice().into();
         catalog.public = catalog.public().count();
         catalog
     }
 
-    /// The same with the tools that servers list. What they say now is what counts.
+    /// The same with the tools that servers list. What they are is for a server to say, who may call them and how they are shown for the manifest.
     pub fn with_listings(&self, listings: &Listings) -> Self {
         let mut catalog = Catalog {
             providers: self.providers.clone(),
             unreadable: self.unreadable.clone(),
-            written: self.written,
+            written: self.written.clone(),
+            listings: listings.clone(),
             ..Catalog::default()
         };
-        for tool in &self.tools[..self.written] {
+        for tool in self.written.iter() {
             catalog
                 .by_name
                 .insert(tool.name.clone(), catalog.tools.len());
@@ -102,24 +105,29 @@ impl Catalog {
                 continue;
             };
             for (name, listed) in listing.named(&provider.name) {
-                let tool = Arc::new(Tool::of_listed(name, listed, provider));
+                let tool = Tool::of_listed(name, listed, provider);
                 match catalog.by_name.get(&tool.name) {
-                    // A server's own word is newer; another provider's tool is not its to replace.
                     Some(&known) if catalog.tools[known].provider.name == provider.name => {
-                        catalog.tools[known] = tool;
+                        catalog.tools[known] = Arc::new(catalog.tools[known].as_listed(tool));
                     }
+                    // Another provider's tool is not its to replace.
                     Some(_) => {}
                     None => {
                         catalog
                             .by_name
                             .insert(tool.name.clone(), catalog.tools.len());
-                        catalog.tools.push(tool);
+                        catalog.tools.push(Arc::new(tool));
                     }
                 }
             }
         }
         catalog.public = catalog.public().count();
         catalog
+    }
+
+    /// What the server of this provider has said last.
+    pub fn listing(&self, provider: &str) -> Option<&Listing> {
+        self.listings.get(provider).map(Arc::as_ref)
     }
 
     /// A document that can't be read costs its tools, not the start.

@@ -104,6 +104,11 @@ impl Tool {
             let by_name = || format!("tool:{name}");
             (!provider.internal).then(by_name)
         });
+        let endpoint = s.take("endpoint").unwrap_or_else(|| match provider.mcp() {
+            // What its server calls it.
+            Some(_) => own_name(&name, &provider.name).to_owned(),
+            None => String::new(),
+        });
         let input: Option<Value> = s.take("input_schema");
         let mut response = s.section("response");
         let extract: Option<String> = response.take("extract");
@@ -115,7 +120,7 @@ impl Tool {
             scope: scope.filter(|scope: &String| !scope.is_empty()),
             method,
             description: s.take("description").unwrap_or_default(),
-            endpoint: s.take("endpoint").unwrap_or_default(),
+            endpoint,
             schema: input.map(Schema::new).unwrap_or_default(),
             extract: extract.map(|path| JsonPath::parse(&path).map_err(|e| e.to_string())),
             tags: s.take("tags").unwrap_or_default(),
@@ -184,6 +189,23 @@ impl Tool {
         }
     }
 
+    /// The same, as its server describes it now.
+    pub fn as_listed(&self, listed: Tool) -> Self {
+        let description = match self.description.as_str() {
+            "" => listed.description,
+            own => own.to_owned(),
+        };
+        Tool {
+            description,
+            scope: self.scope.clone(),
+            extract: self.extract.clone(),
+            tags: self.tags.clone(),
+            hint: self.hint.clone(),
+            examples: self.examples.clone(),
+            ..listed
+        }
+    }
+
     /// What would make calls fail, or do less than they seem to. Existing manifests load with it, so it is a warning.
     fn faults(&self) -> Vec<(&'static str, String)> {
         let mut faults = Vec::new();
@@ -217,6 +239,12 @@ impl Tool {
     pub fn input_schema(&self) -> &Value {
         &self.schema.value
     }
+}
+
+/// Without the provider's name before it.
+fn own_name<'a>(name: &'a str, provider: &str) -> &'a str {
+    let own = name.strip_prefix(provider);
+    own.and_then(|own| own.strip_prefix(':')).unwrap_or(name)
 }
 
 /// The names in `{}`.

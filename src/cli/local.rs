@@ -91,8 +91,8 @@ impl Local {
         let called = self.with(needs_keys, async |tools| {
             if let Some(provider) = &unheard {
                 let listed = call::list(provider, tools.context(&catalog)).await;
-                let (listing, _) = listed.map_err(failure)?;
-                catalog = self.listed(&catalog, provider, listing);
+                let told = listed.map_err(failure)?;
+                catalog = self.listed(&catalog, provider, told.listing);
             }
             let request = call::Request {
                 name,
@@ -142,11 +142,11 @@ impl Local {
             futures::future::join_all(stale.iter().map(ask)).await
         })?;
         let mut listings = known;
-        for (provider, listing) in stale.iter().zip(listed) {
-            match listing {
-                Ok((listing, _)) => {
-                    self.remember(provider, &listing);
-                    listings.insert(provider.name.clone(), Arc::new(listing));
+        for (provider, told) in stale.iter().zip(listed) {
+            match told {
+                Ok(told) => {
+                    self.remember(provider, &told.listing);
+                    listings.insert(provider.name.clone(), Arc::new(told.listing));
                 }
                 Err(error) => {
                     let known = listings.get(&provider.name);
@@ -180,7 +180,7 @@ impl Local {
                     .await
                     .map_err(failure)
             })??
-            .0;
+            .listing;
         self.catalog = self.listed(&self.catalog, provider, listing.clone());
         Ok(listing)
     }
@@ -190,13 +190,14 @@ impl Local {
         all.find(|one| one.name == name).cloned()
     }
 
-    /// The MCP provider that a tool of this name would be of.
+    /// The MCP provider that a tool of this name would be of: where several could be meant, the one that leaves the least open.
     fn server_of(&self, name: &str) -> Option<Arc<Provider>> {
         let of = |one: &&Arc<Provider>| {
             let rest = name.strip_prefix(one.name.as_str());
             one.mcp().is_some() && rest.is_some_and(|rest| rest.starts_with([':', '_']))
         };
-        self.catalog.providers().iter().find(of).cloned()
+        let could = self.catalog.providers().iter().filter(of);
+        could.max_by_key(|one| one.name.len()).cloned()
     }
 
     fn listed(&self, catalog: &Catalog, provider: &Arc<Provider>, listing: Listing) -> Catalog {

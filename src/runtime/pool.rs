@@ -64,17 +64,18 @@ impl<E> Default for Pool<E> {
 
 impl<E: Clone + Send + 'static> Pool<E> {
     /// The open one under this key, or a new one. `open` is given what was noted about this key before, and notes anew. It goes on where
-    /// whoever asked has left: others may wait for it, and the next one will.
+    /// whoever asked has left: others may wait for it, and the next one will. `full` says that all there may be are in use.
     pub async fn get<S, F>(
         &self,
         key: Key,
+        full: impl FnOnce() -> E,
         open: impl FnOnce(u8) -> F + Send + 'static,
     ) -> Result<Arc<S>, E>
     where
         S: Pooled<E>,
         F: Future<Output = Result<(S, u8), E>> + Send + 'static,
     {
-        let slot = self.slot(key);
+        let slot = self.slot(key).ok_or_else(full)?;
         if let Some(session) = slot.open_one() {
             return Ok(session);
         }
@@ -121,10 +122,23 @@ impl<E: Clone + Send + 'static> Pool<E> {
         });
     }
 
-    /// Whoever needs this one next opens another.
-    pub fn forget(&self, key: Key) {
+    /// Whoever needs this one next opens another, unless somebody already has.
+    pub fn forget<S: Pooled<E>>(&self, key: Key, session: &Arc<S>) {
         if let Some(slot) = self.lock().get(&key) {
-            slot.lock().current = None;
+            let mut state = slot.lock();
+            let ours = Arc::as_ptr(session).cast::<()>();
+            let same = |entry: &Entry<E>| Arc::as_ptr(&entry.session).cast::<()>() == ours;
+            if state.current.as_ref().is_some_and(same) {
+                state.current = None;
+            }
+        }
+    }
+
+    /// What it failed for is over: whoever needs it next may try at once.
+    pub fn pardon(&self, key: Key) {
+        if let Some(slot) = self.lock().get(&key) {
+            let mut state = slot.lock();
+            (state.failed, state.failures) = (None, 0);
         }
     }
 
@@ -133,7 +147,7 @@ impl<E: Clone + Send + 'static> Pool<E> {
         self.lock().clear();
     }
 
-    fn slot(&self, key: Key) -> Arc<Slot<E>> {
+    fn slot(&self, key: Key) -> Option<Arc<Slot<E>>> {
         let mut slots = self.lock();
         if !slots.contains_key(&key) && slots.len() >= MOST {
             // The one that was needed least recently makes room, unless somebody uses it.
@@ -147,9 +161,8 @@ impl<E: Clone + Send + 'static> Pool<E> {
                 .iter()
                 .filter_map(|(key, slot)| Some((free(slot)?, *key)))
                 .min();
-            if let Some((_, key)) = oldest {
-                slots.remove(&key);
-            }
+            let (_, oldest) = oldest?;
+            slots.remove(&oldest);
         }
         let slot = slots.entry(key).or_insert_with(|| {
             Arc::new(Slot {
@@ -163,7 +176,7 @@ impl<E: Clone + Send + 'static> Pool<E> {
                 note: AtomicU8::new(0),
             })
         });
-        slot.clone()
+        Some(slot.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Slot<E>>>> {
@@ -291,7 +304,11 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(20)).await;
             Ok((door(made.fetch_add(1, Ordering::SeqCst)), note + 1))
         };
-        pool.get(key, open).await.unwrap()
+        pool.get(key, full, open).await.unwrap()
+    }
+
+    fn full() -> String {
+        "full".to_owned()
     }
 
     #[tokio::test]
@@ -331,7 +348,7 @@ mod tests {
                 .store(false, Ordering::SeqCst);
         }
         let third = pool
-            .get(KEY, |note| async move { Ok((door(9), note)) })
+            .get(KEY, full, |note| async move { Ok((door(9), note)) })
             .await;
         assert_eq!(third.err().as_deref(), Some("closed"));
     }
@@ -345,7 +362,7 @@ mod tests {
             let open = move |_| async move {
                 Err::<(Door, u8), _>(format!("no {}", tried.fetch_add(1, Ordering::SeqCst)))
             };
-            pool.get(KEY, open).await.err().unwrap()
+            pool.get(KEY, full, open).await.err().unwrap()
         };
         assert_eq!(get().await, "no 0");
         assert_eq!(get().await, "no 0");
@@ -354,17 +371,41 @@ mod tests {
         // Twice as long now.
         tokio::time::sleep(FIRST_PAUSE + Duration::from_millis(50)).await;
         assert_eq!(get().await, "no 1");
+        // Unless its cause is gone.
+        pool.pardon(KEY);
+        assert_eq!(get().await, "no 2");
+    }
+
+    #[tokio::test]
+    async fn only_the_one_that_is_meant_is_forgotten() {
+        let (pool, made) = (Pool::<String>::default(), Arc::default());
+        let first = get(&pool, KEY, &made).await;
+        pool.forget(KEY, &first);
+        let second = get(&pool, KEY, &made).await;
+        assert_ne!(first.number, second.number);
+        pool.forget(KEY, &first);
+        assert_eq!(get(&pool, KEY, &made).await.number, second.number);
     }
 
     #[tokio::test]
     async fn there_are_never_too_many() {
         let pool = Pool::<String>::default();
-        for number in 0..MOST + 10 {
+        let get = async |number: usize| {
             let mut key = [0; 32];
             key[..8].copy_from_slice(&number.to_be_bytes());
             let open = move |_| async move { Ok((door(number), 0)) };
-            pool.get(key, open).await.unwrap();
+            pool.get(key, full, open).await
+        };
+        for number in 0..MOST + 10 {
+            get(number).await.unwrap();
         }
         assert_eq!(pool.open::<Door>().len(), MOST);
+        let mut used = Vec::new();
+        for number in 0..MOST {
+            used.push(get(number).await.unwrap());
+        }
+        assert_eq!(get(MOST).await.err(), Some(full()));
+        used.pop();
+        assert!(get(MOST).await.is_ok());
     }
 }

@@ -21,6 +21,10 @@ use crate::snapshot::Snapshot;
 const AT_A_TIME: usize = 10;
 /// How often it is looked whether a server has said that its tools have changed.
 const TICK: Duration = Duration::from_secs(1);
+/// A list is asked for again after this, whatever was heard: not every server says when it changes, and none while nobody is connected. Servers of the
+/// stateless era say how long theirs holds, and are believed between these bounds.
+const LONGEST_HOLD: Duration = Duration::from_secs(3600);
+const SHORTEST_HOLD: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
@@ -138,9 +142,9 @@ async fn attend(
             call::list(&provider, context(&snapshot, &shared.services)).await
         };
         match listed {
-            Ok((listing, listed_by)) => {
+            Ok(answer) => {
                 (pause, told) = (FIRST_PAUSE, false);
-                let listing = Arc::new(listing);
+                let listing = Arc::new(answer.listing);
                 // Off this thread: a reload may hold it up, and a disk.
                 let (reloader, provider, kept) =
                     (reloader.clone(), provider.clone(), listing.clone());
@@ -170,7 +174,10 @@ async fn attend(
                         "tools listed"
                     );
                 }
-                wait_for_news(&attended, listed_by, &snapshot, &shared).await;
+                let holds = answer.holds.unwrap_or(LONGEST_HOLD);
+                let holds = holds.clamp(SHORTEST_HOLD, LONGEST_HOLD);
+                let news = wait_for_news(&attended, answer.by, &snapshot, &shared);
+                let _ = tokio::time::timeout(holds, news).await;
             }
             Err(error) => {
                 state("down", Some(&error));

@@ -57,6 +57,13 @@ pub struct Mint {
     pub beside: Arc<Attachment>,
 }
 
+impl Mint {
+    /// Whether it is made for one call only.
+    pub fn keeps_nothing(&self) -> bool {
+        matches!(&self.recipe, Recipe::Generator(recipe) if recipe.keeps_nothing())
+    }
+}
+
 pub enum Recipe {
     OAuth2(OAuthRecipe),
     Generator(GeneratorRecipe),
@@ -172,9 +179,7 @@ pub(super) async fn obtain(
         })
     };
     // What holds for one call is nobody else's to wait for.
-    if let Recipe::Generator(recipe) = &mint.recipe
-        && recipe.keeps_nothing()
-    {
+    if mint.keeps_nothing() {
         return make().await.map(|made| Arc::new(made.value));
     }
     means.runtime.minted.get(mint.key, make).await

@@ -1,12 +1,12 @@
 //! A server behind a URL: the HTTP of the streamable transport, through our own way out. The protocol above it is rmcp's.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::stream::{self, BoxStream, Stream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use rmcp::model::{
@@ -16,11 +16,14 @@ use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
 use sse_stream::{Sse, SseStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use url::Url;
 
-use super::lines::{Heard, LONGEST_MESSAGE, understand};
+use super::bounded::{READ_ERROR, bounded, read};
+use super::lines::{Heard, LONGEST_MESSAGE, MOST_VALUES, understand, values};
 use super::news::News;
+use super::pace::Pace;
+use super::session::Link;
 use crate::credential::Attachment;
 use crate::egress::Clients;
 use crate::error::{McpError, ToolError};
@@ -32,11 +35,13 @@ const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// More of a refusal than this says nothing more.
 const LONGEST_ERROR: usize = 4096;
-/// More is read, so that secrets are found whole.
-const READ_ERROR: usize = 64 << 10;
 /// Answers to a server's questions that are under way at a time, and how long one may take. What it asks beyond that stays unanswered.
 const MOST_REPLIES: usize = 4;
 const REPLY: Duration = Duration::from_secs(10);
+/// The question which era this is may be one that a server never answers. Less than rmcp waits, which can't go on while a request is under way.
+const PROBE: Duration = Duration::from_secs(8);
+/// How long a server may take to hear that a session is over.
+const GOODBYE: Duration = Duration::from_secs(5);
 /// Codes that only a server of the stateless era has.
 const MODERN: [i32; 3] = [-32020, -32021, -32022];
 
@@ -57,6 +62,10 @@ struct Inner {
     url: Url,
     attachment: Arc<Attachment>,
     news: Arc<News>,
+    /// Ends with the session: rmcp leaves what it has begun to itself.
+    lease: watch::Receiver<()>,
+    /// How often a stream that the server ends is asked for again.
+    pace: Pace,
     /// Answers to what a server asks us that are on their way.
     replies: Arc<Semaphore>,
 }
@@ -68,7 +77,7 @@ impl Endpoint {
         source: Option<IpAddr>,
         url: Url,
         attachment: Arc<Attachment>,
-        news: Arc<News>,
+        link: &Link,
     ) -> Self {
         Endpoint(Arc::new(Inner {
             provider: provider.clone(),
@@ -76,7 +85,9 @@ impl Endpoint {
             source,
             url,
             attachment,
-            news,
+            news: link.news.clone(),
+            lease: link.lease.subscribe(),
+            pace: Pace::default(),
             replies: Arc::new(Semaphore::new(MOST_REPLIES)),
         }))
     }
@@ -90,6 +101,21 @@ impl Endpoint {
 }
 
 impl Inner {
+    /// Until the session is over.
+    async fn while_wanted<T>(
+        &self,
+        work: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        let mut lease = self.lease.clone();
+        tokio::select! {
+            done = work => done,
+            _ = lease.changed() => Err(Fault::Client(Refused(McpError::Ended {
+                provider: self.provider.to_string(),
+                what: "the session is over".to_owned(),
+            }))),
+        }
+    }
+
     /// One request, with our credential in place of whatever stands under its name. Redirects aren't followed: a session is with one server.
     async fn send(
         &self,
@@ -164,10 +190,73 @@ impl StreamableHttpClient for Endpoint {
         _: Option<String>,
         custom: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Fault> {
+        let asks = asks(&message);
+        let posted = self.0.while_wanted(self.post(message, session, custom));
+        match asks {
+            Some((id, true)) => match tokio::time::timeout(PROBE, posted).await {
+                Ok(posted) => posted,
+                Err(_) => Ok(answered(no_discover(), id)),
+            },
+            _ => posted.await,
+        }
+    }
+
+    async fn delete_session(
+        &self,
+        _: Arc<str>,
+        session: Arc<str>,
+        _: Option<String>,
+        custom: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<(), Fault> {
+        let headers = self.0.headers(Some(&session), custom);
+        let goodbye = self.0.send(Method::DELETE, headers, None);
+        // Nobody waits for it, and nobody needs it.
+        match tokio::time::timeout(GOODBYE, goodbye).await {
+            Ok(said) => said.map(drop),
+            Err(_) => Ok(()),
+        }
+    }
+
+    async fn get_stream(
+        &self,
+        _: Arc<str>,
+        session: Option<Arc<str>>,
+        last_event: Option<String>,
+        _: Option<String>,
+        custom: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
+        let mut headers = self.0.headers(session.as_deref(), custom);
+        let mut asking = headers.clone();
+        if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
+            asking.insert(LAST_EVENT, id);
+        }
+        let asked = async {
+            tokio::time::sleep(self.0.pace.pause()).await;
+            self.0.send(Method::GET, asking, None).await
+        };
+        let response = self.0.while_wanted(asked).await?;
+        match (response.status().is_success(), kind(&response)) {
+            (true, Kind::Events) => {
+                headers.insert(CONTENT_TYPE, JSON);
+                Ok(self.listener(headers).events(response))
+            }
+            _ => Err(Fault::ServerDoesNotSupportSse),
+        }
+    }
+}
+
+impl Endpoint {
+    async fn post(
+        &self,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        custom: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, Fault> {
         let had_session = session.is_some();
         let mut headers = self.0.headers(session.as_deref(), custom);
         headers.insert(CONTENT_TYPE, JSON);
         let mut listener = self.listener(headers.clone());
+        let asks = asks(&message);
         let body = serde_json::to_vec(&message)?;
         let response = self.0.send(Method::POST, headers, Some(body)).await?;
         let status = response.status().as_u16();
@@ -177,7 +266,6 @@ impl StreamableHttpClient for Endpoint {
         if status == 404 && had_session {
             return Err(Fault::SessionExpired);
         }
-        let asks = asks(&message);
         if !response.status().is_success() {
             let refusal = self.0.status(response).await;
             // Some say with 400 that they don't know the session, after a restart for example.
@@ -218,44 +306,21 @@ impl StreamableHttpClient for Endpoint {
                 .garbage("an answer that is neither JSON nor an event stream")),
         }
     }
-
-    async fn delete_session(
-        &self,
-        _: Arc<str>,
-        session: Arc<str>,
-        _: Option<String>,
-        custom: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<(), Fault> {
-        let headers = self.0.headers(Some(&session), custom);
-        self.0.send(Method::DELETE, headers, None).await.map(drop)
-    }
-
-    async fn get_stream(
-        &self,
-        _: Arc<str>,
-        session: Option<Arc<str>>,
-        last_event: Option<String>,
-        _: Option<String>,
-        custom: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
-        let mut headers = self.0.headers(session.as_deref(), custom);
-        let mut asking = headers.clone();
-        if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
-            asking.insert(LAST_EVENT, id);
-        }
-        let response = self.0.send(Method::GET, asking, None).await?;
-        match (response.status().is_success(), kind(&response)) {
-            (true, Kind::Events) => {
-                headers.insert(CONTENT_TYPE, JSON);
-                Ok(self.listener(headers).events(response))
-            }
-            _ => Err(Fault::ServerDoesNotSupportSse),
-        }
-    }
 }
 
+/// In the words of the SDKs. Any other 400 is about the call, which must not be made twice for it.
 fn mentions_session(refusal: &McpError) -> bool {
-    matches!(refusal, McpError::Status { body, .. } if body.to_lowercase().contains("session"))
+    let McpError::Status { body, .. } = refusal else {
+        return false;
+    };
+    let body = body.to_lowercase();
+    let words = [
+        "session id",
+        "session-id",
+        "session not found",
+        "server not initialized",
+    ];
+    words.iter().any(|words| body.contains(words))
 }
 
 /// The request that waits for an answer, and whether it only asks which era this is.
@@ -293,19 +358,22 @@ fn declined(
     let answer = match error {
         _ if matches!(status, 401 | 403 | 429) => None,
         Some(error) if !probing || modern(&error) => Some(error),
-        _ if probing && (400..500).contains(&status) => {
-            let what = "no server/discover";
-            Some(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, what, None))
-        }
+        _ if probing && (400..500).contains(&status) => Some(no_discover()),
         other => other,
     };
     match answer {
-        Some(error) => {
-            let message = ServerJsonRpcMessage::error(error, Some(id));
-            Ok(StreamableHttpPostResponse::Json(message, None))
-        }
+        Some(error) => Ok(answered(error, id)),
         None => Err(Fault::Client(Refused(refusal))),
     }
+}
+
+/// What a server of the older era says to the question which era it is of.
+fn no_discover() -> ErrorData {
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "no server/discover", None)
+}
+
+fn answered(error: ErrorData, id: RequestId) -> StreamableHttpPostResponse {
+    StreamableHttpPostResponse::Json(ServerJsonRpcMessage::error(error, Some(id)), None)
 }
 
 enum Kind {
@@ -328,6 +396,9 @@ fn messages(body: &[u8]) -> Option<Vec<ServerJsonRpcMessage>> {
     let body = body.trim_ascii();
     if let Heard::Message(one) = understand(body) {
         return Some(vec![*one]);
+    }
+    if values(body) > MOST_VALUES {
+        return None;
     }
     let batch: Vec<&serde_json::value::RawValue> = serde_json::from_slice(body).ok()?;
     let heard = batch.iter().map(|one| understand(one.get().as_bytes()));
@@ -359,8 +430,13 @@ struct Listener {
 impl Listener {
     /// As they come, each of a bounded size, and only those that are for rmcp. How soon to come again is ours to decide.
     fn events(self, response: reqwest::Response) -> BoxStream<'static, Result<Sse, SseError>> {
+        let mut lease = self.endpoint.0.lease.clone();
+        let over = async move {
+            let _ = lease.changed().await;
+        };
         SseStream::from_bytes_stream(bounded(response.bytes_stream()))
             .filter_map(move |event| std::future::ready(self.sort(event)))
+            .take_until(Box::pin(over))
             .boxed()
     }
 
@@ -401,99 +477,9 @@ impl Listener {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-enum Broken {
-    #[error("an event of more than 50 MB")]
-    TooLong,
-    #[error("the stream broke off")]
-    BrokeOff,
-}
-
-fn bounded(
-    bytes: impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static,
-) -> impl Stream<Item = Result<Bytes, Broken>> + Send + 'static {
-    let mut event = Event::default();
-    let mut over = false;
-    bytes
-        .map(move |piece| {
-            let piece = piece.map_err(|_| Broken::BrokeOff)?;
-            event.follow(&piece).then_some(piece).ok_or(Broken::TooLong)
-        })
-        .take_while(move |piece| {
-            let go_on = !over;
-            over |= piece.is_err();
-            std::future::ready(go_on)
-        })
-}
-
-/// How long the event is that is being read.
-#[derive(Default)]
-struct Event {
-    line: usize,
-    all: usize,
-    /// The last was a CR: an LF after it ends the same line.
-    returned: bool,
-}
-
-impl Event {
-    /// False where it is too long.
-    fn follow(&mut self, piece: &[u8]) -> bool {
-        for byte in piece {
-            let returned = std::mem::replace(&mut self.returned, *byte == b'\r');
-            match byte {
-                b'\n' if returned => {}
-                b'\n' | b'\r' if self.line == 0 => self.all = 0,
-                b'\n' | b'\r' => self.line = 0,
-                _ => {
-                    self.line += 1;
-                    self.all += 1;
-                }
-            }
-            if self.all > LONGEST_MESSAGE {
-                return false;
-            }
-        }
-        true
-    }
-}
-
-async fn read(response: reqwest::Response, most: usize) -> Result<Vec<u8>, Broken> {
-    let mut body = Vec::new();
-    let mut pieces = response.bytes_stream();
-    while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|_| Broken::BrokeOff)?;
-        if body.len() + piece.len() > most {
-            // Of an error, the beginning will do.
-            body.extend_from_slice(&piece[..most - body.len()]);
-            return if most == READ_ERROR {
-                Ok(body)
-            } else {
-                Err(Broken::TooLong)
-            };
-        }
-        body.extend_from_slice(&piece);
-    }
-    Ok(body)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn events_are_measured_one_by_one() {
-        let mut event = Event::default();
-        for end in ["\r\n", "\n", "\r"] {
-            for _ in 0..3 {
-                assert!(event.follow(&vec![b'x'; LONGEST_MESSAGE / 2]));
-                assert!(event.follow(end.as_bytes()));
-                assert!(event.follow(end.as_bytes()));
-            }
-        }
-        assert!(event.follow(&vec![b'x'; LONGEST_MESSAGE]));
-        assert!(event.follow(b"\n"));
-        assert!(!event.follow(b"x"));
-    }
 
     #[test]
     fn batches_and_single_messages_are_read() {

@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientJsonRpcMessage, ErrorData, ProgressNotificationParam, RequestId, ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientRequest, ErrorData, ProgressNotificationParam, RequestId,
+    ServerJsonRpcMessage,
 };
 use rmcp::transport::Transport;
 use serde::Deserialize;
@@ -15,9 +17,11 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::JoinHandle;
 
 use super::news::News;
+use super::session::Link;
 use super::trouble::Trouble;
 use crate::credential::Attachment;
 use crate::error::McpError;
@@ -25,25 +29,33 @@ use crate::process::{Lifeline, Streams};
 
 /// What one message may have.
 pub const LONGEST_MESSAGE: usize = 50_000_000;
-/// Messages that wait for a server to read them.
-const OUTGOING: usize = 64;
-/// After so many lines of something else, it isn't going to be MCP.
+/// Messages that wait for a server to read them, and how long all of them may be together. One that doesn't read gets no more.
+const OUTGOING: usize = 256;
+const MOST_WAITING: usize = 64 << 20;
+/// After so many lines in a row of something else, it isn't going to be MCP.
 const MOST_GARBAGE: usize = 1000;
 /// Read whole, so that secrets are found in it, and kept in part.
 const LONGEST_STDERR_LINE: usize = 64 << 10;
 const SHOWN_STDERR_LINE: usize = 4096;
 /// Values in one message. Text is cheap, values aren't: each takes hundreds of bytes while it is read.
-const MOST_VALUES: usize = 500_000;
+pub const MOST_VALUES: usize = 500_000;
+/// Ids are ours, or a number; a server that asks us has no reason for longer ones either.
+const LONGEST_ID: usize = 256;
 
 pub struct Lines {
     provider: Arc<str>,
     outgoing: Option<mpsc::Sender<Vec<u8>>>,
+    /// Bytes that wait to be read.
+    waiting: Arc<AtomicUsize>,
     stdout: BufReader<ChildStdout>,
     /// The line that is being read. It is kept here because a read may be given up and begun anew.
     line: Vec<u8>,
     trouble: Arc<Trouble>,
     news: Arc<News>,
     secrets: Arc<Attachment>,
+    /// The question which era this is. Once we have gone on without its answer, that is nobody's any more.
+    probe: Option<RequestId>,
+    unanswered: Option<RequestId>,
     _lifeline: Lifeline,
     /// Ends when this does, even in the middle of a write: the child's input closes, and that is its end.
     writer: JoinHandle<()>,
@@ -60,9 +72,9 @@ impl Lines {
         provider: &Arc<str>,
         streams: Streams,
         secrets: Arc<Attachment>,
-        trouble: Arc<Trouble>,
-        news: Arc<News>,
+        link: &Link,
     ) -> Self {
+        let (trouble, news) = (link.trouble.clone(), link.news.clone());
         let (outgoing, messages) = mpsc::channel(OUTGOING);
         tokio::spawn(listen(
             provider.clone(),
@@ -70,16 +82,20 @@ impl Lines {
             secrets.clone(),
             trouble.clone(),
         ));
+        let waiting = Arc::<AtomicUsize>::default();
         Lines {
             provider: provider.clone(),
             outgoing: Some(outgoing),
+            writer: tokio::spawn(write(streams.stdin, messages, waiting.clone())),
+            waiting,
             stdout: BufReader::with_capacity(64 << 10, streams.stdout),
             line: Vec::new(),
             trouble,
             news,
             secrets,
+            probe: None,
+            unanswered: None,
             _lifeline: streams.lifeline,
-            writer: tokio::spawn(write(streams.stdin, messages)),
         }
     }
 
@@ -106,12 +122,32 @@ impl Lines {
     fn ended(&self, what: &str) {
         let what = format!("{what}{}", self.trouble.circumstances());
         let provider = self.provider.to_string();
-        self.trouble.caused_by(if self.trouble.heard_garbage() {
-            McpError::Garbage { provider, what }
-        } else {
-            McpError::Ended { provider, what }
-        });
+        self.trouble
+            .caused_by(if self.trouble.heard_garbage_only() {
+                McpError::Garbage { provider, what }
+            } else {
+                McpError::Ended { provider, what }
+            });
     }
+
+    /// A server that takes long to start answers questions that nobody asks any more.
+    fn is_late(&mut self, message: &ServerJsonRpcMessage) -> bool {
+        let id = match message {
+            ServerJsonRpcMessage::Response(answer) => Some(&answer.id),
+            ServerJsonRpcMessage::Error(answer) => answer.id.as_ref(),
+            _ => None,
+        };
+        let late = id.is_some() && id == self.unanswered.as_ref();
+        if late {
+            self.unanswered = None;
+        }
+        late
+    }
+}
+
+/// The server doesn't read what it was sent before.
+fn full() -> io::Error {
+    io::Error::from(io::ErrorKind::WouldBlock)
 }
 
 impl Transport<RoleClient> for Lines {
@@ -121,13 +157,30 @@ impl Transport<RoleClient> for Lines {
         &mut self,
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let outgoing = self.outgoing.clone();
+        if let ClientJsonRpcMessage::Request(request) = &message {
+            match &request.request {
+                ClientRequest::DiscoverRequest(_) => self.probe = Some(request.id.clone()),
+                ClientRequest::InitializeRequest(_) => self.unanswered = self.probe.take(),
+                _ => {}
+            }
+        }
+        let (outgoing, waiting) = (self.outgoing.clone(), self.waiting.clone());
         async move {
             let mut line = serde_json::to_vec(&message)?;
             line.push(b'\n');
             let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
             let outgoing = outgoing.ok_or_else(gone)?;
-            outgoing.send(line).await.map_err(|_| gone())
+            // Nobody waits here: whoever left would go on waiting, with all that it wanted to say.
+            let place = outgoing.try_reserve().map_err(|e| match e {
+                TrySendError::Full(()) => full(),
+                TrySendError::Closed(()) => gone(),
+            })?;
+            if waiting.load(Ordering::Relaxed) > MOST_WAITING {
+                return Err(full());
+            }
+            waiting.fetch_add(line.len(), Ordering::Relaxed);
+            place.send(line);
+            Ok(())
         }
     }
 
@@ -148,12 +201,18 @@ impl Transport<RoleClient> for Lines {
             if line.is_empty() {
                 continue;
             }
-            match understand(line) {
+            let heard = understand(line);
+            if !matches!(heard, Heard::Garbage) {
+                self.trouble.understood();
+            }
+            match heard {
+                Heard::Message(message) if self.is_late(&message) => {}
                 Heard::Message(message) => return Some(*message),
                 Heard::Progress(told) => self.news.tell(told),
                 Heard::Nothing => {}
                 // We offer servers nothing, so there is nothing to think about; and one that asks without listening must not fill us up.
                 Heard::Asked(answer) => {
+                    self.waiting.fetch_add(answer.len(), Ordering::Relaxed);
                     let sent = self.outgoing.as_ref().map(|to| to.try_send(answer));
                     if !matches!(sent, Some(Ok(()))) {
                         self.ended("the server asks more than it listens");
@@ -221,6 +280,15 @@ pub fn understand(text: &[u8]) -> Heard {
         let error = ErrorData::internal_error(what, None);
         Heard::Message(Box::new(ServerJsonRpcMessage::error(error, Some(id))))
     };
+    if matches!(&outline.id, Some(RequestId::String(id)) if id.len() > LONGEST_ID) {
+        return Heard::Garbage;
+    }
+    if values(text) > MOST_VALUES {
+        return match (outline.id, outline.method) {
+            (Some(id), None) => error(id, "the server's answer has too many values"),
+            _ => Heard::Nothing,
+        };
+    }
     match (outline.id, outline.method.as_deref()) {
         (Some(id), Some(method)) => Heard::Asked(reply(&id, method)),
         (None, Some("notifications/tools/list_changed" | "notifications/cancelled")) => {
@@ -234,9 +302,6 @@ pub fn understand(text: &[u8]) -> Heard {
             Err(_) => Heard::Nothing,
         },
         (None, Some(_)) => Heard::Nothing,
-        (Some(id), None) if values(text) > MOST_VALUES => {
-            error(id, "the server's answer has too many values")
-        }
         (Some(id), None) => match serde_json::from_slice(text) {
             Ok(message) => Heard::Message(Box::new(message)),
             Err(_) => error(id, "the server's answer can't be understood"),
@@ -262,7 +327,10 @@ fn reply(id: &RequestId, method: &str) -> Vec<u8> {
 }
 
 /// At least as many values as there are, without taking them apart.
-fn values(text: &[u8]) -> usize {
+pub fn values(text: &[u8]) -> usize {
+    if text.len() <= MOST_VALUES {
+        return text.len();
+    }
     let (mut count, mut quoted, mut escaped) = (1, false, false);
     for byte in text {
         match byte {
@@ -276,11 +344,16 @@ fn values(text: &[u8]) -> usize {
     count
 }
 
-async fn write(mut stdin: ChildStdin, mut messages: mpsc::Receiver<Vec<u8>>) {
+async fn write(
+    mut stdin: ChildStdin,
+    mut messages: mpsc::Receiver<Vec<u8>>,
+    waiting: Arc<AtomicUsize>,
+) {
     while let Some(line) = messages.recv().await {
         if stdin.write_all(&line).await.is_err() || stdin.flush().await.is_err() {
             return;
         }
+        waiting.fetch_sub(line.len(), Ordering::Relaxed);
     }
 }
 
@@ -386,7 +459,16 @@ mod tests {
             "0,".repeat(MOST_VALUES)
         );
         assert_eq!(heard(&many), "error");
-        assert_eq!(values(br#"{"a,[{":["x\",", 1]}"#), 4);
+        let news = many.replace(
+            "\"id\":7,\"result\"",
+            "\"method\":\"notifications/tools/list_changed\",\"params\"",
+        );
+        assert_eq!(heard(&news), "nothing");
+        let id = "x".repeat(LONGEST_ID + 1);
+        let ping = format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"ping"}}"#);
+        assert_eq!(heard(&ping), "garbage");
+        let quoted = format!(r#"{{"a":["{}\",", 1]}}"#, ",[{".repeat(MOST_VALUES));
+        assert_eq!(values(quoted.as_bytes()), 4);
     }
 
     #[tokio::test]

@@ -1,38 +1,37 @@
 //! Tools of MCP servers: sessions that are opened once and shared by all who present the same.
 
+mod ask;
+mod bounded;
 mod http;
 mod lines;
 mod news;
+mod pace;
 mod result;
 mod session;
 mod trouble;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use serde_json::value::RawValue;
-use serde_json::{Map, Value};
-use tokio::time::timeout_at;
 use url::Url;
 use zeroize::Zeroizing;
 
+pub use ask::{Told, call, list};
 pub use session::{Era, Session};
 
 use self::http::Endpoint;
-use crate::catalog::Tool;
-use crate::catalog::mcp::{Listed, Listing};
 use crate::credential::Attachment;
 use crate::egress::Clients;
 use crate::error::{McpError, ToolError};
-use crate::exec::http::{Means, Presents, obtain};
+use crate::exec::http::{Means, Presents};
 use crate::process::{self, Resident};
 use crate::runtime::Key;
 use lines::Lines;
-use news::News;
-use trouble::Trouble;
+use session::{AT_A_TIME, Link};
 
 /// How long a server may take to get ready, and to list its tools.
 const START: Duration = Duration::from_secs(30);
@@ -47,6 +46,8 @@ pub struct Target {
     pub server: Server,
     pub presents: Presents,
     pub source: Option<IpAddr>,
+    /// How it was spoken to when it was last listed.
+    pub era: Era,
     /// The URL as the manifest has it: what may be told.
     pub told_url: String,
 }
@@ -58,74 +59,6 @@ pub enum Server {
         env: Vec<(String, Zeroizing<String>)>,
     },
     Endpoint(Url),
-}
-
-/// One call.
-pub async fn call(
-    tool: &Tool,
-    args: &Map<String, Value>,
-    target: &Arc<Target>,
-    means: Means<'_>,
-) -> Result<Box<RawValue>, McpError> {
-    let limit = means.limits.timeout;
-    let timeout = |_| McpError::Timeout {
-        provider: target.provider.to_string(),
-        seconds: limit.as_secs(),
-    };
-    // Everything included. A session that is being opened goes on being opened, for the next caller.
-    let deadline = tokio::time::Instant::now() + limit;
-    let mut first = true;
-    loop {
-        let session = timeout_at(deadline, session(target, means)).await;
-        let session = session.map_err(timeout)??;
-        let mut sent = false;
-        let answer = session.call(&tool.endpoint, args.clone(), means.watcher, &mut sent);
-        let answer = timeout_at(deadline, answer).await;
-        let answer = answer.map_err(timeout).flatten();
-        let again = std::mem::take(&mut first);
-        let error = match answer {
-            Ok(result) => return result::shape(&result, &session.secrets),
-            Err(error) => error,
-        };
-        match error {
-            // The server may have done it, so only where that doesn't matter, and once.
-            McpError::Ended { .. } if (tool.repeatable || !sent) && again => {}
-            // What was minted was good when it was made. Once: a second refusal means something else.
-            McpError::Status { status: 401, .. } if again && target.is_minted() => {
-                if let Presents::Minted(mint) = &target.presents {
-                    means.runtime.minted.forget(mint.key, &session.secrets);
-                }
-                means.runtime.sessions.forget(target.key);
-            }
-            error => {
-                // Whatever it is, a new session may be better.
-                if matches!(error, McpError::Status { .. } | McpError::Call(_)) {
-                    means.runtime.sessions.forget(target.key);
-                }
-                return Err(target.clean(error, &session.secrets));
-            }
-        }
-    }
-}
-
-/// What tools a server has, and the session that said so.
-pub async fn list(target: &Arc<Target>, means: Means<'_>) -> Result<(Listing, u64), McpError> {
-    let session = session(target, means).await?;
-    let tools = session.list(START).await;
-    let tools = tools.map_err(|error| target.clean(error, &session.secrets))?;
-    let listing = Listing {
-        at: crate::runtime::now_millis() / 1000,
-        protocol: session.version(),
-        tools: tools.into_iter().map(Listed::from).collect(),
-    };
-    // It is shown to every caller, and kept on disk.
-    let mut text = serde_json::to_vec(&listing).unwrap_or_default();
-    session.secrets.scrub(&mut text);
-    let listing = serde_json::from_slice(&text).map_err(|_| McpError::Garbage {
-        provider: target.provider.to_string(),
-        what: "a list of tools that makes no sense".to_owned(),
-    })?;
-    Ok((listing, session.serial))
 }
 
 /// Whether there is news of a list that this session gave: the server has said so, or another session has taken its place.
@@ -149,51 +82,66 @@ pub async fn close_all(runtime: &crate::runtime::Runtime) {
     futures::future::join_all(open.map(|session| session.close(GOODBYE))).await;
 }
 
-async fn session(target: &Arc<Target>, means: Means<'_>) -> Result<Arc<Session>, McpError> {
-    let secrets = obtain(&target.presents, target.source, means).await?;
-    let session = open(target, &secrets, means).await?;
+/// One that presents these.
+async fn open(
+    target: &Arc<Target>,
+    key: Key,
+    secrets: &Arc<Attachment>,
+    means: Means<'_>,
+) -> Result<Arc<Session>, McpError> {
+    let sessions = &means.runtime.sessions;
+    let full = || McpError::Busy {
+        provider: target.provider.to_string(),
+    };
+    let opener = || {
+        let (target, secrets, clients) = (target.clone(), secrets.clone(), means.clients.clone());
+        move |note: u8| opened(target, secrets, clients, note)
+    };
+    let session: Arc<Session> = sessions.get(key, full, opener()).await?;
     // What was minted anew is for a session of its own.
-    if target.is_minted() && !Arc::ptr_eq(&session.secrets, &secrets) {
-        means.runtime.sessions.forget(target.key);
-        return open(target, &secrets, means).await;
+    if target.is_minted() && !Arc::ptr_eq(&session.secrets, secrets) {
+        sessions.forget(key, &session);
+        return sessions.get(key, full, opener()).await;
     }
     Ok(session)
 }
 
-async fn open(
-    target: &Arc<Target>,
-    secrets: &Arc<Attachment>,
-    means: Means<'_>,
-) -> Result<Arc<Session>, McpError> {
-    let (target, secrets, clients) = (target.clone(), secrets.clone(), means.clients.clone());
-    let key = target.key;
-    let open = move |note: u8| async move {
-        let era = match note {
-            1 => Era::Handshake,
-            2 => Era::Stateless,
-            _ => Era::Unknown,
-        };
-        let session = begin(&target, &secrets, clients, era).await;
-        let session = session.map_err(|error| target.clean(error, &secrets))?;
-        let note = match session.era() {
-            Era::Unknown => 0,
-            Era::Handshake => 1,
-            Era::Stateless => 2,
-        };
-        Ok((session, note))
+/// A new one, and what was learned about its server: the note of the next.
+async fn opened(
+    target: Arc<Target>,
+    secrets: Arc<Attachment>,
+    clients: Arc<Clients>,
+    note: u8,
+) -> Result<(Session, u8), McpError> {
+    let era = match note {
+        1 => Era::Handshake,
+        2 => Era::Stateless,
+        _ => target.era,
     };
-    means.runtime.sessions.get(key, open).await
+    let begun = match begin(&target, &secrets, &clients, era).await {
+        // It may have learned another way of speaking since.
+        Err(McpError::Protocol { .. } | McpError::Garbage { .. }) if era != Era::Unknown => {
+            begin(&target, &secrets, &clients, Era::Unknown).await
+        }
+        begun => begun,
+    };
+    let session = begun.map_err(|error| target.clean(error, &secrets))?;
+    let note = match session.era() {
+        Era::Unknown => 0,
+        Era::Handshake => 1,
+        Era::Stateless => 2,
+    };
+    Ok((session, note))
 }
 
 async fn begin(
     target: &Target,
     secrets: &Arc<Attachment>,
-    clients: Arc<Clients>,
+    clients: &Arc<Clients>,
     era: Era,
 ) -> Result<Session, McpError> {
     let provider = &target.provider;
-    let trouble = Arc::new(Trouble::default());
-    let news = Arc::new(News::default());
+    let link = Link::default();
     match &target.server {
         Server::Program { program, args, env } => {
             let mut env = env.clone();
@@ -209,28 +157,24 @@ async fn begin(
                     provider: provider.to_string(),
                     what: format!("{program}: {e}"),
                 })?;
-            let lines = Lines::new(
-                provider,
-                streams,
-                secrets.clone(),
-                trouble.clone(),
-                news.clone(),
-            );
-            Session::begin(provider, lines, era, trouble, news, secrets, START).await
+            let lines = Lines::new(provider, streams, secrets.clone(), &link);
+            Session::begin(provider, lines, era, link, secrets, START).await
         }
         Server::Endpoint(url) => {
             let endpoint = Endpoint::new(
                 provider,
-                clients,
+                clients.clone(),
                 target.source,
                 url.clone(),
                 secrets.clone(),
-                news.clone(),
+                &link,
             );
             // The address is ours to know: rmcp gets a name for it.
-            let config = StreamableHttpClientTransportConfig::with_uri(format!("mcp:{provider}"));
+            let config = StreamableHttpClientTransportConfig::with_uri(format!("mcp:{provider}"))
+                // How many are under way is counted elsewhere; lists and goodbyes must not wait for them.
+                .max_concurrent_requests(2 * AT_A_TIME);
             let transport = StreamableHttpClientTransport::with_client(endpoint, config);
-            Session::begin(provider, transport, era, trouble, news, secrets, START).await
+            Session::begin(provider, transport, era, link, secrets, START).await
         }
     }
 }
@@ -238,6 +182,21 @@ async fn begin(
 impl Target {
     fn is_minted(&self) -> bool {
         matches!(self.presents, Presents::Minted(_))
+    }
+
+    /// What it presents is for one call only, and so is the session.
+    fn is_for_one_call(&self) -> bool {
+        matches!(&self.presents, Presents::Minted(mint) if mint.keeps_nothing())
+    }
+
+    fn key_of_call(&self) -> Key {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        let mut key = self.key;
+        if self.is_for_one_call() {
+            let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+            key[..8].copy_from_slice(&serial.to_be_bytes());
+        }
+        key
     }
 
     /// A server may repeat what it was told in what it complains about, at any length.

@@ -17,7 +17,7 @@ use rmcp::service::{
 };
 use rmcp::transport::Transport;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use super::http::Refused;
 use super::news::News;
@@ -28,7 +28,7 @@ use crate::exec::{Progress, Watcher};
 use crate::runtime::Pooled;
 
 /// Calls that a server is given at a time, and how many may wait for that.
-const AT_A_TIME: usize = 64;
+pub const AT_A_TIME: usize = 64;
 const WAITING: usize = 1024;
 /// A list of tools is followed this far.
 const MOST_PAGES: usize = 100;
@@ -37,6 +37,18 @@ const MOST_BYTES: usize = 16 << 20;
 /// How often a server may ask for the same call again with notes of its own, and how long it is left alone in between.
 const MOST_ROUNDS: u32 = 10;
 const FIRST_ROUND: Duration = Duration::from_millis(50);
+
+/// How long a server that didn't answer a call in time has to answer anything at all.
+const LAST_CHANCE: Duration = Duration::from_secs(10);
+
+/// What a session and its transport have in common.
+#[derive(Default)]
+pub struct Link {
+    pub trouble: Arc<Trouble>,
+    pub news: Arc<News>,
+    /// Dropped with the session, or where there will be none.
+    pub lease: watch::Sender<()>,
+}
 
 /// Which way a server wants to be spoken to, once that is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,6 +59,18 @@ pub enum Era {
     Handshake,
     /// Every request for itself.
     Stateless,
+}
+
+impl Era {
+    /// Of a server that has agreed to this revision before.
+    pub fn of(protocol: &str) -> Self {
+        let version = serde_json::from_value::<ProtocolVersion>(protocol.into());
+        match version.map(|version| version.has_initialize()) {
+            Ok(true) => Era::Handshake,
+            Ok(false) => Era::Stateless,
+            Err(_) => Era::Unknown,
+        }
+    }
 }
 
 /// Our side of a session: nothing is offered to servers but to hear that their tools have changed.
@@ -96,16 +120,20 @@ pub struct Session {
     pub secrets: Arc<Attachment>,
     provider: Arc<str>,
     service: RunningService<RoleClient, Face>,
-    trouble: Arc<Trouble>,
-    news: Arc<News>,
+    link: Link,
     places: Semaphore,
     waiting: AtomicUsize,
     changed: Arc<AtomicBool>,
+    /// Whether somebody finds out if it still answers, and whether it doesn't.
+    suspected: AtomicBool,
+    mute: AtomicBool,
 }
 
 impl Pooled<McpError> for Session {
     fn is_open(&self) -> bool {
-        !self.service.is_closed() && !self.service.is_transport_closed()
+        !self.service.is_closed()
+            && !self.service.is_transport_closed()
+            && !self.mute.load(Ordering::Relaxed)
     }
 
     fn end(&self) -> McpError {
@@ -119,11 +147,11 @@ impl Session {
         provider: &Arc<str>,
         transport: T,
         era: Era,
-        trouble: Arc<Trouble>,
-        news: Arc<News>,
+        link: Link,
         secrets: &Arc<Attachment>,
         limit: Duration,
     ) -> Result<Self, McpError> {
+        let trouble = &link.trouble;
         let changed = Arc::new(AtomicBool::new(false));
         let face = Face {
             changed: changed.clone(),
@@ -139,7 +167,7 @@ impl Session {
         };
         let begun = tokio::time::timeout(limit, face.serve_with_lifecycle(transport, mode)).await;
         let service = match begun {
-            Err(_) if trouble.heard_garbage() => {
+            Err(_) if trouble.heard_garbage_only() => {
                 return Err(McpError::Garbage {
                     provider: provider.to_string(),
                     what: format!(
@@ -155,7 +183,7 @@ impl Session {
                     seconds: limit.as_secs(),
                 });
             }
-            Ok(Err(e)) => return Err(unopened(provider, &e, &trouble)),
+            Ok(Err(e)) => return Err(unopened(provider, &e, trouble)),
             Ok(Ok(service)) => service,
         };
         let capable = service
@@ -170,11 +198,12 @@ impl Session {
             secrets: secrets.clone(),
             provider: provider.clone(),
             service,
-            trouble,
-            news,
+            link,
             places: Semaphore::new(AT_A_TIME),
             waiting: AtomicUsize::new(0),
             changed,
+            suspected: AtomicBool::new(false),
+            mute: AtomicBool::new(false),
         })
     }
 
@@ -253,7 +282,7 @@ impl Session {
         let answer = match watcher {
             None => (&mut request.rx).await,
             Some(tell) => {
-                let mut news = self.news.follow(request.progress_token.clone());
+                let mut news = self.link.news.follow(request.progress_token.clone());
                 loop {
                     tokio::select! {
                         biased;
@@ -277,41 +306,49 @@ impl Session {
         progress
     }
 
-    /// All pages, within bounds.
-    pub async fn list(&self, limit: Duration) -> Result<Vec<Tool>, McpError> {
+    /// All pages, within bounds, and for how long they hold, where the server says so.
+    pub async fn list(&self) -> Result<(Vec<Tool>, Option<Duration>), McpError> {
         let endless = |what: &str| McpError::Garbage {
             provider: self.provider.to_string(),
             what: format!("a list of tools {what}"),
         };
-        let list = async {
-            let mut tools = Vec::new();
-            let mut cursor = None;
-            let mut bytes = 0;
-            for _ in 0..MOST_PAGES {
-                let mut params = PaginatedRequestParams::default();
-                params.cursor = cursor;
-                let page = self.service.list_tools(Some(params)).await;
-                let page = page.map_err(|e| self.failed(&e))?;
-                let length = |tool: &Tool| serde_json::to_vec(tool).map_or(0, |text| text.len());
-                bytes += page.tools.iter().map(length).sum::<usize>();
-                tools.extend(page.tools);
-                if tools.len() > MOST_TOOLS || bytes > MOST_BYTES {
-                    return Err(endless("of more than 10,000, or of more than 16 MB"));
-                }
-                cursor = page.next_cursor;
-                if cursor.is_none() {
-                    return Ok(tools);
-                }
+        let mut tools = Vec::new();
+        let mut cursor = None;
+        let mut bytes = 0;
+        let mut holds: Option<u64> = None;
+        for _ in 0..MOST_PAGES {
+            let mut params = PaginatedRequestParams::default();
+            params.cursor = cursor;
+            let page = self.service.list_tools(Some(params)).await;
+            let page = page.map_err(|e| self.failed(&e))?;
+            let length = |tool: &Tool| serde_json::to_vec(tool).map_or(0, |text| text.len());
+            bytes += page.tools.iter().map(length).sum::<usize>();
+            tools.extend(page.tools);
+            if tools.len() > MOST_TOOLS || bytes > MOST_BYTES {
+                return Err(endless("of more than 10,000, or of more than 16 MB"));
             }
-            Err(endless("that doesn't end after 100 pages"))
-        };
-        let timeout = || McpError::Timeout {
-            provider: self.provider.to_string(),
-            seconds: limit.as_secs(),
-        };
-        tokio::time::timeout(limit, list)
-            .await
-            .unwrap_or_else(|_| Err(timeout()))
+            holds = holds.into_iter().chain(page.ttl_ms).min();
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                return Ok((tools, holds.map(Duration::from_millis)));
+            }
+        }
+        Err(endless("that doesn't end after 100 pages"))
+    }
+
+    /// A call got no answer in time. That may be the call, or the server: one that doesn't answer at all any more is replaced.
+    pub fn suspect(self: &Arc<Self>) {
+        if self.suspected.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let session = self.clone();
+        tokio::spawn(async move {
+            let asked = tokio::time::timeout(LAST_CHANCE, session.service.list_tools(None)).await;
+            // A refusal is an answer, too.
+            let lives = matches!(asked, Ok(Ok(_) | Err(ServiceError::McpError(_))));
+            session.mute.store(!lives, Ordering::Relaxed);
+            session.suspected.store(false, Ordering::Release);
+        });
     }
 
     /// End it, and wait for that a moment: a server behind a URL is told.
@@ -346,6 +383,9 @@ impl Session {
                 code: error.code.0,
                 message: error.message.to_string(),
             },
+            ServiceError::TransportSend(sent) if is_full(sent.error.as_ref()) => McpError::Busy {
+                provider: self.provider.to_string(),
+            },
             ServiceError::TransportSend(sent) => {
                 refusal(sent.error.as_ref()).unwrap_or_else(|| self.ended())
             }
@@ -362,11 +402,20 @@ impl Session {
     }
 
     fn ended(&self) -> McpError {
-        self.trouble.cause().unwrap_or_else(|| McpError::Ended {
-            provider: self.provider.to_string(),
-            what: format!("the server ended{}", self.trouble.circumstances()),
-        })
+        self.link
+            .trouble
+            .cause()
+            .unwrap_or_else(|| McpError::Ended {
+                provider: self.provider.to_string(),
+                what: format!("the server ended{}", self.link.trouble.circumstances()),
+            })
     }
+}
+
+/// Whether the server doesn't read what it was sent before.
+fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    let error = error.downcast_ref::<std::io::Error>();
+    error.is_some_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
 /// What our own way out had to say about it.

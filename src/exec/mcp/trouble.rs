@@ -1,5 +1,6 @@
 //! What a transport noticed, for whoever waits on it in vain.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::McpError;
@@ -8,15 +9,20 @@ use crate::error::McpError;
 const LAST_WORDS: usize = 2048;
 
 #[derive(Default)]
-pub struct Trouble(Mutex<Noted>);
+pub struct Trouble {
+    noted: Mutex<Noted>,
+    /// Whether it has ever said something that makes sense.
+    understood: AtomicBool,
+    /// Lines in a row that don't.
+    garbage: AtomicUsize,
+}
 
 #[derive(Default)]
 struct Noted {
     /// The first cause; what follows from it is no news.
     cause: Option<McpError>,
     last_words: String,
-    /// Lines that are no JSON-RPC, and how the first of them began.
-    garbage: usize,
+    /// How the first line that is no JSON-RPC began.
     sample: String,
 }
 
@@ -39,25 +45,35 @@ impl Trouble {
         noted.last_words.drain(..cut);
     }
 
-    /// How many there were, this one included.
+    /// How many there were in a row, this one included.
     pub fn garbage(&self, line: &str) -> usize {
-        let mut noted = self.lock();
-        if noted.garbage == 0 {
+        let before = self.garbage.fetch_add(1, Ordering::Relaxed);
+        if before == 0 {
             let end = line.floor_char_boundary(80);
-            noted.sample = line[..end].escape_debug().to_string();
+            self.lock().sample = line[..end].escape_debug().to_string();
         }
-        noted.garbage += 1;
-        noted.garbage
+        before + 1
+    }
+
+    /// It said something that makes sense: what it said before was a banner, or a log in the wrong place.
+    pub fn understood(&self) {
+        if self.garbage.load(Ordering::Relaxed) > 0 {
+            self.garbage.store(0, Ordering::Relaxed);
+        }
+        if !self.understood.load(Ordering::Relaxed) {
+            self.understood.store(true, Ordering::Relaxed);
+        }
     }
 
     /// What to add to "it ended" or "it was not ready".
     pub fn circumstances(&self) -> String {
         let noted = self.lock();
         let mut text = String::new();
-        if noted.garbage > 0 {
+        let garbage = self.garbage.load(Ordering::Relaxed);
+        if garbage > 0 {
             text += &format!(
-                "; it wrote {} lines to stdout that are no JSON-RPC (the first: \"{}\")",
-                noted.garbage, noted.sample
+                "; it wrote {garbage} lines to stdout that are no JSON-RPC (the first: \"{}\")",
+                noted.sample
             );
         }
         let words = noted.last_words.trim();
@@ -69,11 +85,12 @@ impl Trouble {
         text
     }
 
-    pub fn heard_garbage(&self) -> bool {
-        self.lock().garbage > 0
+    /// Whether all that was ever heard is something else than MCP.
+    pub fn heard_garbage_only(&self) -> bool {
+        !self.understood.load(Ordering::Relaxed) && self.garbage.load(Ordering::Relaxed) > 0
     }
 
     fn lock(&self) -> MutexGuard<'_, Noted> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -26,6 +26,10 @@ fn main() {
     if std::env::var("GATE").is_ok_and(|gate| std::path::Path::new(&gate).exists()) {
         std::thread::sleep(Duration::from_secs(3600));
     }
+    if mode == "banner" {
+        write("Welcome! Listening on stdio.");
+    }
+    let mut unanswered = None;
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { return };
         let Ok(message) = serde_json::from_str::<Value>(&line) else {
@@ -35,10 +39,26 @@ fn main() {
             note(&message);
             continue;
         }
+        if mode == "late" && message["method"] == "server/discover" {
+            unanswered = Some(message);
+            continue;
+        }
+        if let Some(question) = unanswered.take() {
+            answer(&mode, &question);
+        }
+        if mode == "deaf" && message["method"] == "tools/call" && first_of_all() {
+            std::thread::sleep(Duration::from_secs(3600));
+        }
         let mode = mode.clone();
         // Calls are served side by side.
         std::thread::spawn(move || answer(&mode, &message));
     }
+}
+
+/// Whether there was none before us.
+fn first_of_all() -> bool {
+    let path = std::env::var("DEAF_ONCE").unwrap_or_default();
+    std::fs::File::create_new(path).is_ok()
 }
 
 /// Keep our own input open: its end never comes.
@@ -143,6 +163,7 @@ fn call(mode: &str, id: &Value, params: &Value) {
     let text = args["text"].as_str().unwrap_or_default();
     let content = |text: &str| json!({"content": [{"type": "text", "text": text}]});
     match mode {
+        "banner" => (0..10).for_each(|_| write("INFO a call")),
         "long-line" => return write(&"x".repeat(52_428_800)),
         "wrong-ids" => {
             for wrong in [json!(999_999), json!("x"), Value::Null] {

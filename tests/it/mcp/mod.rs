@@ -1,5 +1,7 @@
 //! MCP servers behind tools: calls, sessions, children, and servers that misbehave.
 
+mod trouble;
+
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -8,13 +10,13 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ati::auth::token::{Claims, Namespace};
+use ati::auth::token::Claims;
 use serde_json::{Value, json};
 
 use crate::support::ati::{BINARY, Proxy, Setup, ati, stderr, stdout, write};
 use crate::support::eventually;
 use crate::support::http::Client;
-use crate::support::tokens::{bearer, claims, key_pair};
+use crate::support::tokens::{bearer, bearer_of, claims, key_pair};
 use crate::support::upstream::{Received, Upstream};
 
 /// The server that the tests bring along.
@@ -447,9 +449,20 @@ fn http_server(answer: impl Fn(&Received, &Value) -> String + Send + Sync + 'sta
 fn writing_server(
     answer: impl Fn(&Received, &Value, &mut TcpStream) -> bool + Send + Sync + 'static,
 ) -> Upstream {
+    particular_server(|_, _, _| None, answer)
+}
+
+/// The same, which has its own way with some requests.
+fn particular_server(
+    way: impl Fn(&Received, &Value, &mut TcpStream) -> Option<bool> + Send + Sync + 'static,
+    answer: impl Fn(&Received, &Value, &mut TcpStream) -> bool + Send + Sync + 'static,
+) -> Upstream {
     let sessions = Mutex::new(0);
     Upstream::answering(move |request, stream| {
         let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        if let Some(go_on) = way(request, &message, stream) {
+            return go_on;
+        }
         let empty = |status: u16| format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n");
         let response = match message["method"].as_str().unwrap_or_default() {
             "server/discover" => empty(400),
@@ -513,20 +526,7 @@ fn tenants_never_share_a_session() {
         .credentials(&json!({"k": "planted-shared-X", "k@a": "planted-tenants-A", "k@b": "planted-tenants-B"}))
         .jwt(&public);
     let proxy = started(setup);
-    let token = |customer: &str| {
-        let ati = Namespace {
-            v: 1,
-            rate: Default::default(),
-            customer_id: Some(customer.to_owned()),
-        };
-        bearer(
-            &signer,
-            &Claims {
-                ati: Some(ati),
-                ..claims()
-            },
-        )
-    };
+    let token = |customer: &str| bearer_of(&signer, Some(customer));
     let tokens = Arc::new([("A", token("a")), ("B", token("b"))]);
     let threads: Vec<_> = (0..10)
         .map(|_| {

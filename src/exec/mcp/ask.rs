@@ -1,0 +1,186 @@
+//! What is asked of a server: a call, or its tools. Which answers are final, and which are worth another try.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::CallToolResult;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use tokio::time::{Instant, timeout_at};
+
+use super::{START, Session, Target, open, result};
+use crate::catalog::Tool;
+use crate::catalog::mcp::{Listed, Listing};
+use crate::error::McpError;
+use crate::exec::Watcher;
+use crate::exec::http::{Means, Presents, obtain};
+
+/// One call.
+pub async fn call(
+    tool: &Tool,
+    args: &Map<String, Value>,
+    target: &Arc<Target>,
+    means: Means<'_>,
+) -> Result<Box<RawValue>, McpError> {
+    let watcher = means.watcher;
+    let question = Call {
+        tool,
+        args,
+        watcher,
+    };
+    let (result, session) = converse(target, means, means.limits.timeout, question).await?;
+    result::shape(&result, &session.secrets)
+}
+
+/// What a server said about its tools.
+pub struct Told {
+    pub listing: Listing,
+    /// The session that said so.
+    pub by: u64,
+    /// How long that holds, where the server knows.
+    pub holds: Option<Duration>,
+}
+
+/// What tools a server has.
+pub async fn list(target: &Arc<Target>, means: Means<'_>) -> Result<Told, McpError> {
+    let ((tools, holds), session) = converse(target, means, 2 * START, List).await?;
+    let listing = Listing {
+        at: crate::runtime::now_millis() / 1000,
+        protocol: session.version(),
+        tools: tools.into_iter().map(Listed::from).collect(),
+    };
+    // It is shown to every caller, and kept on disk.
+    let mut text = serde_json::to_vec(&listing).unwrap_or_default();
+    session.secrets.scrub(&mut text);
+    let listing = serde_json::from_slice(&text).map_err(|_| McpError::Garbage {
+        provider: target.provider.to_string(),
+        what: "a list of tools that makes no sense".to_owned(),
+    })?;
+    Ok(Told {
+        listing,
+        by: session.serial,
+        holds,
+    })
+}
+
+/// What a session is wanted for.
+trait Question {
+    type Answer;
+    /// Whether asking twice is no worse than once.
+    fn repeatable(&self) -> bool;
+    /// `sent` is true once the server may have got it.
+    fn ask(
+        &self,
+        session: &Session,
+        sent: &mut bool,
+    ) -> impl Future<Output = Result<Self::Answer, McpError>> + Send;
+}
+
+struct Call<'a> {
+    tool: &'a Tool,
+    args: &'a Map<String, Value>,
+    watcher: Option<Watcher<'a>>,
+}
+
+impl Question for Call<'_> {
+    type Answer = CallToolResult;
+
+    fn repeatable(&self) -> bool {
+        self.tool.repeatable
+    }
+
+    async fn ask(&self, session: &Session, sent: &mut bool) -> Result<CallToolResult, McpError> {
+        let name = &self.tool.endpoint;
+        session
+            .call(name, self.args.clone(), self.watcher, sent)
+            .await
+    }
+}
+
+struct List;
+
+impl Question for List {
+    type Answer = (Vec<rmcp::model::Tool>, Option<Duration>);
+
+    fn repeatable(&self) -> bool {
+        true
+    }
+
+    async fn ask(&self, session: &Session, _: &mut bool) -> Result<Self::Answer, McpError> {
+        session.list().await
+    }
+}
+
+/// Ask a server something, within a time that includes everything. A session that is being opened goes on being opened, for the next caller.
+async fn converse<Q: Question>(
+    target: &Arc<Target>,
+    means: Means<'_>,
+    limit: Duration,
+    question: Q,
+) -> Result<(Q::Answer, Arc<Session>), McpError> {
+    let timeout = |_| McpError::Timeout {
+        provider: target.provider.to_string(),
+        seconds: limit.as_secs(),
+    };
+    let sessions = &means.runtime.sessions;
+    let deadline = Instant::now() + limit;
+    let mut first = true;
+    loop {
+        let again = std::mem::take(&mut first);
+        let secrets = obtain(&target.presents, target.source, means);
+        let secrets = timeout_at(deadline, secrets).await.map_err(timeout)??;
+        let key = target.key_of_call();
+        let opened = timeout_at(deadline, open(target, key, &secrets, means)).await;
+        let error = match opened.map_err(timeout).flatten() {
+            Err(error) => error,
+            Ok(session) => {
+                let mut sent = false;
+                let answer = timeout_at(deadline, question.ask(&session, &mut sent)).await;
+                if target.is_for_one_call() {
+                    sessions.forget(key, &session);
+                }
+                match answer {
+                    Ok(Ok(answer)) => return Ok((answer, session)),
+                    // The server may have done it, so only where that doesn't matter, and once.
+                    Ok(Err(McpError::Ended { .. }))
+                        if again && (question.repeatable() || !sent) =>
+                    {
+                        continue;
+                    }
+                    Ok(Err(error)) => {
+                        if may_be_the_session(&error) {
+                            sessions.forget(key, &session);
+                        }
+                        target.clean(error, &session.secrets)
+                    }
+                    Err(late) => {
+                        session.suspect();
+                        timeout(late)
+                    }
+                }
+            }
+        };
+        match &target.presents {
+            // It was good when it was made. Once: a second refusal means something else.
+            Presents::Minted(mint) if again && is_unauthorized(&error) => {
+                means.runtime.minted.forget(mint.key, &secrets);
+                sessions.pardon(key);
+            }
+            _ => return Err(error),
+        }
+    }
+}
+
+fn is_unauthorized(error: &McpError) -> bool {
+    matches!(error, McpError::Status { status: 401, .. })
+}
+
+/// Whether another session may be better.
+fn may_be_the_session(error: &McpError) -> bool {
+    match error {
+        McpError::Status { status, .. } => !matches!(status, 403 | 429),
+        McpError::Call(_) => true,
+        _ => false,
+    }
+}
