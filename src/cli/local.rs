@@ -1,5 +1,6 @@
 //! Tools with keys at hand: the manifests and the keyring of this machine, limited by a token where tokens are configured.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::runtime;
@@ -13,6 +14,7 @@ use crate::config::{self, AUDIT_FILE, Environment, ToolSettings};
 use crate::egress::{self, Clients, Resolver};
 use crate::error::{CallError, Code, Failure, McpError};
 use crate::exec::http::Prepared;
+use crate::exec::mcp::Told;
 use crate::exec::{self, Watcher};
 use crate::keyring::{self, Fallback, Keyring, Places};
 use crate::runtime::Runtime;
@@ -131,16 +133,7 @@ impl Local {
         if stale.is_empty() {
             return Ok(());
         }
-        let needs_keys = stale.iter().any(|one| !one.key_names().is_empty());
-        let catalog = &self.catalog;
-        let listed = self.with(needs_keys, async |tools| {
-            let turns = tokio::sync::Semaphore::new(AT_A_TIME);
-            let ask = async |provider: &Arc<Provider>| {
-                let _turn = turns.acquire().await;
-                call::list(provider, tools.context(catalog)).await
-            };
-            futures::future::join_all(stale.iter().map(ask)).await
-        })?;
+        let listed = self.ask(&stale)?;
         let mut listings = known;
         for (provider, told) in stale.iter().zip(listed) {
             match told {
@@ -159,7 +152,38 @@ impl Local {
         Ok(())
     }
 
-    /// The same for the one that a name belongs to, where the name isn't known.
+    /// How every MCP server is, asked now: how many tools it has, or what it says instead.
+    pub fn survey(&mut self) -> Result<BTreeMap<String, Result<usize, McpError>>, Failure> {
+        let providers = self.catalog.providers().iter();
+        let servers: Vec<_> = providers
+            .filter(|one| one.mcp().is_some())
+            .cloned()
+            .collect();
+        let asked = self.ask(&servers)?;
+        let each = servers.iter().zip(asked).map(|(provider, told)| {
+            let state = told.map(|told| {
+                self.remember(provider, &told.listing);
+                told.listing.tools.len()
+            });
+            (provider.name.clone(), state)
+        });
+        Ok(each.collect())
+    }
+
+    /// Side by side.
+    fn ask(&self, servers: &[Arc<Provider>]) -> Result<Vec<Result<Told, McpError>>, Failure> {
+        let needs_keys = servers.iter().any(|one| !one.key_names().is_empty());
+        self.with(needs_keys, async |tools| {
+            let turns = tokio::sync::Semaphore::new(AT_A_TIME);
+            let ask = async |provider: &Arc<Provider>| {
+                let _turn = turns.acquire().await;
+                call::list(provider, tools.context(&self.catalog)).await
+            };
+            futures::future::join_all(servers.iter().map(ask)).await
+        })
+    }
+
+    /// Ask the one that a name belongs to, where the name isn't known.
     pub fn discover_for(&mut self, name: &str) -> Result<(), Failure> {
         if self.catalog.find(name).is_some() {
             return Ok(());

@@ -195,6 +195,9 @@ fn info(tool: &Tool, format: Format) {
         let url = format!("{}{}", base_url.trim_end_matches('/'), tool.endpoint);
         line("Endpoint", &format!("{} {url}", tool.method));
     }
+    if let Some(mcp) = provider.mcp() {
+        line("Transport", &format!("MCP ({})", mcp.transport_name()));
+    }
     line("Description", &tool.description);
     line("Scope", tool.scope.as_deref().unwrap_or("(none)"));
     line("Category", provider.category.as_deref().unwrap_or_default());

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
 use tracing::info;
@@ -53,7 +53,8 @@ fn auth(manifest: &ManifestFile) -> &str {
     }
 }
 
-pub fn list(format: Format) -> Result<u8, Failure> {
+/// `live`: MCP servers are asked how they are.
+pub fn list(live: bool, format: Format) -> Result<u8, Failure> {
     let manifests = manifests()?;
     if manifests.is_empty() {
         output::line(
@@ -61,8 +62,13 @@ pub fn list(format: Format) -> Result<u8, Failure> {
         );
         return Ok(0);
     }
+    let states = match live {
+        true => Local::load()?.survey()?,
+        false => BTreeMap::new(),
+    };
+    let catalog = Local::catalogue()?;
     let mut counts: HashMap<String, usize> = HashMap::new();
-    for tool in Local::catalogue()?.tools() {
+    for tool in catalog.tools() {
         *counts.entry(tool.provider.name.clone()).or_default() += 1;
     }
     let rows: Vec<Value> = manifests
@@ -90,6 +96,15 @@ pub fn list(format: Format) -> Result<u8, Failure> {
                 row["source"] = json!("cached");
                 row["remaining_seconds"] = json!(remaining_seconds);
             }
+            if let Some(listing) = catalog.listing(&manifest.name) {
+                row["listed"] = json!(ago(listing.at));
+            }
+            if let Some(state) = states.get(&manifest.name) {
+                row["state"] = json!(if state.is_ok() { "ready" } else { "down" });
+                if let Err(error) = state {
+                    row["error"] = json!(error.to_string());
+                }
+            }
             row
         })
         .collect();
@@ -97,12 +112,16 @@ pub fn list(format: Format) -> Result<u8, Failure> {
         output::pretty(&rows);
         return Ok(0);
     }
-    let cells = rows.iter().map(|row| {
-        ["auth", "description", "name", "tools", "type"]
-            .map(|key| row[key].as_str().unwrap_or_default().to_owned())
-            .to_vec()
-    });
-    output::table(&["AUTH", "DESCRIPTION", "NAME", "TOOLS", "TYPE"], cells);
+    let mut columns = vec!["auth", "description", "name", "tools", "type"];
+    if live {
+        columns.insert(3, "state");
+    }
+    let cell = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    let cells = rows
+        .iter()
+        .map(|row| columns.iter().map(|key| cell(row, key)).collect());
+    let heads: Vec<String> = columns.iter().map(|key| key.to_uppercase()).collect();
+    output::table(&heads, cells);
     Ok(0)
 }
 

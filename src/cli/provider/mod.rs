@@ -25,7 +25,11 @@ pub enum Command {
     /// Show what an OpenAPI document would become
     InspectOpenapi(import::Inspect),
     /// List providers
-    List,
+    List {
+        /// Ask every MCP server how it is
+        #[arg(long)]
+        live: bool,
+    },
     /// Show one provider
     Info { name: String },
     /// Remove a provider's manifest
@@ -53,7 +57,7 @@ pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
         Command::AddCli(args) => add::cli(&args),
         Command::ImportOpenapi(args) => import::import(&args),
         Command::InspectOpenapi(args) => import::inspect(&args),
-        Command::List => list::list(format),
+        Command::List { live } => list::list(live, format),
         Command::Info { name } => list::info(&name, format),
         Command::Remove { name } => list::remove(&name),
         Command::Load(args) => load::load(&args, format),

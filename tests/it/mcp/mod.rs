@@ -828,6 +828,38 @@ fn the_command_line_says_what_went_wrong_by_its_code() {
     let info: Value = serde_json::from_str(&stdout(&ati(dir, &["provider", "info", "s"]))).unwrap();
     assert_eq!(info["server"]["state"], "ready");
     assert_eq!(info["server"]["protocol"], "2025-06-18");
+    let described = stdout(&ati(dir, &["--output", "text", "tool", "info", "s:echo"]));
+    assert!(
+        described.contains("Transport:   MCP (stdio)"),
+        "{described}"
+    );
+    let list = |args: &[&str]| {
+        let list: Value = serde_json::from_str(&stdout(&ati(dir, args))).unwrap();
+        let one = |name: &str| {
+            let mut rows = list.as_array().unwrap().iter();
+            rows.find(|row| row["name"] == name).unwrap().clone()
+        };
+        (one("s"), one("dead"))
+    };
+    let (good, dead) = list(&["provider", "list"]);
+    assert!(
+        good["listed"].as_str().unwrap().ends_with(" s ago"),
+        "{good}"
+    );
+    assert!(
+        good["state"].is_null() && dead["listed"].is_null(),
+        "{dead}"
+    );
+    let (good, dead) = list(&["provider", "list", "--live"]);
+    assert_eq!(
+        (&good["type"], &good["state"]),
+        (&json!("mcp/stdio"), &json!("ready"))
+    );
+    assert_eq!(dead["state"], "down");
+    assert!(
+        dead["error"].as_str().unwrap().contains("I can't go on"),
+        "{dead}"
+    );
     let loaded = ati(
         dir,
         &[
