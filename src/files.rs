@@ -1,7 +1,7 @@
 //! Files that appear whole or not at all.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -73,11 +73,32 @@ pub fn lock(path: &Path) -> io::Result<File> {
             keep_owner(&file, Path::new(""), dir);
             file
         }
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => options.open(path)?,
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => options.open(path).map_err(plain)?,
         Err(e) => return Err(e),
     };
     file.lock()?;
     Ok(file)
+}
+
+/// What is in this very file, and not in one that a link leads to: for what root reads in a folder of somebody else and writes back there.
+pub fn read_unlinked(path: &Path) -> io::Result<Vec<u8>> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let mut content = Vec::new();
+    let mut file = options.open(path).map_err(plain)?;
+    file.read_to_end(&mut content)?;
+    Ok(content)
+}
+
+/// The system speaks of many levels of links where it means one.
+fn plain(e: io::Error) -> io::Error {
+    if e.raw_os_error() == Some(libc::ELOOP) {
+        io::Error::other("it is a link, and must be a file")
+    } else {
+        e
+    }
 }
 
 #[cfg(test)]
@@ -113,7 +134,9 @@ mod tests {
         let (target, link) = (dir.path().join("target"), dir.path().join("lock"));
         fs::write(&target, "theirs").unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        assert!(lock(&link).is_err());
+        assert!(lock(&link).unwrap_err().to_string().contains("a link"));
+        assert!(read_unlinked(&link).is_err());
+        assert_eq!(read_unlinked(&target).unwrap(), b"theirs");
         // One that leads nowhere makes nothing.
         fs::remove_file(&target).unwrap();
         assert!(lock(&link).is_err());
