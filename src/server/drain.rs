@@ -24,18 +24,44 @@ pub struct Signals {
     interrupt: Signal,
 }
 
-impl Signals {
+/// What a process that doesn't serve yet is asked for is done once it does; the signals that are to end it still end it at once.
+pub struct Early {
+    hangup: Signal,
+    upgrade: Signal,
+}
+
+impl Early {
     pub fn install() -> Result<Self, Failure> {
-        let on = |kind| {
-            signal(kind)
-                .map_err(|e| Failure::new(Code::ExecutionFailed, format!("no signals: {e}")))
-        };
-        Ok(Signals {
+        Ok(Early {
             hangup: on(SignalKind::hangup())?,
             upgrade: on(SignalKind::user_defined2())?,
+        })
+    }
+
+    pub fn complete(self) -> Result<Signals, Failure> {
+        Ok(Signals {
+            hangup: self.hangup,
+            upgrade: self.upgrade,
             terminate: on(SignalKind::terminate())?,
             interrupt: on(SignalKind::interrupt())?,
         })
+    }
+}
+
+fn on(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|e| Failure::new(Code::ExecutionFailed, format!("no signals: {e}")))
+}
+
+impl Signals {
+    /// Whether a reload was asked for that nobody has looked at yet.
+    pub async fn reload_is_pending(&mut self) -> bool {
+        // What the kernel has, the runtime sees only now.
+        tokio::task::yield_now().await;
+        tokio::select! {
+            biased;
+            _ = self.hangup.recv() => true,
+            () = std::future::ready(()) => false,
+        }
     }
 
     pub async fn next(&mut self) -> Event {

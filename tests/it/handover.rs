@@ -1,8 +1,10 @@
 //! One process after another on the same sockets: upgrades, and what systemd hears of them.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -109,30 +111,152 @@ fn one_that_can_not_start_changes_nothing() {
     assert_eq!(proxy.client().get("/health").status, 200);
 }
 
+/// One that a test plays. It gets the listeners, and drops them.
+struct Successor(BufReader<UnixStream>);
+
+impl Successor {
+    fn ask(proxy: &Proxy) -> Self {
+        let stream = UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut successor = Successor(BufReader::new(stream));
+        assert!(successor.hear().contains("listeners"));
+        successor
+    }
+
+    fn ready(&mut self) {
+        self.say(&format!("ready {}\n", std::process::id()));
+    }
+
+    fn say(&mut self, words: &str) {
+        self.0.get_mut().write_all(words.as_bytes()).unwrap();
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line
+    }
+}
+
+#[test]
+fn a_reload_while_a_successor_starts_is_the_successors_too() {
+    for reloads in [false, true] {
+        let mut proxy = Setup::new().start();
+        // What was reloaded before, it reads for the first time.
+        proxy.reload();
+        let mut successor = Successor::ask(&proxy);
+        if reloads {
+            assert_eq!(proxy.reload()["message"], "reload done");
+        }
+        successor.ready();
+        assert_eq!(successor.hear(), "yours\n");
+        successor.say("mine\n");
+        let wanted = if reloads { "told reload\n" } else { "told\n" };
+        assert_eq!(successor.hear(), wanted);
+        assert_eq!(proxy.wait().code(), Some(0));
+    }
+}
+
+/// A predecessor that a test plays, for a proxy with `--upgrade`. It has no listeners to give. Once the new one is ready, `before` is done with
+/// the connection and its process id, and then it is its turn. Returns what it answers.
+fn predecessor(
+    setup: &Setup,
+    before: impl FnOnce(&UnixStream, u32) + Send + 'static,
+) -> std::thread::JoinHandle<(UnixStream, String)> {
+    std::fs::create_dir(setup.path().join("run")).unwrap();
+    let socket = UnixListener::bind(setup.path().join("run/upgrade.sock")).unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = socket.accept().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let offer = json!({"version": 2, "pid": std::process::id(), "listeners": []});
+        stream.write_all(format!("{offer}\n").as_bytes()).unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut ready = String::new();
+        reader.read_line(&mut ready).unwrap();
+        let pid = ready.trim_end().strip_prefix("ready ").unwrap();
+        before(&stream, pid.parse().unwrap());
+        let _ = stream.write_all(b"yours\n");
+        let mut answer = String::new();
+        let _ = reader.read_line(&mut answer);
+        (stream, answer)
+    })
+}
+
+fn kill(signal: &str, pid: u32) {
+    let status = Command::new("kill")
+        .args([format!("-{signal}"), pid.to_string()])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+#[test]
+fn a_new_process_speaks_to_systemd_once_it_is_the_service() {
+    let setup = Setup::new();
+    let path = setup.path().join("notify");
+    let systemd = Systemd::listen(&path);
+    let setup = setup
+        .env("NOTIFY_SOCKET", path.to_str().unwrap())
+        .env("WATCHDOG_USEC", "200000")
+        .arg("--upgrade");
+    let old = predecessor(&setup, |_, _| ());
+    let proxy = setup.start();
+    let (mut stream, answer) = old.join().unwrap();
+    assert_eq!(answer, "mine\n");
+    // Callers don't wait for that.
+    assert_eq!(proxy.client().get("/health").status, 200);
+    systemd.has_heard_nothing();
+    stream.write_all(b"told reload\n").unwrap();
+    assert!(systemd.next().starts_with("READY=1"));
+    assert!(systemd.next_but_watchdog().starts_with("RELOADING=1"));
+    proxy.log.wait_for("reload done");
+}
+
+#[test]
+fn what_a_new_process_is_asked_for_before_its_turn_is_done_afterwards() {
+    let setup = Setup::new().arg("--upgrade");
+    let old = predecessor(&setup, |_, pid| kill("HUP", pid));
+    let proxy = setup.start();
+    let (stream, answer) = old.join().unwrap();
+    assert_eq!(answer, "mine\n");
+    proxy.log.wait_for("reload done");
+    drop(stream);
+    // But its end is not put off.
+    let setup = Setup::new().arg("--upgrade");
+    let old = predecessor(&setup, |_, pid| kill("TERM", pid));
+    assert_eq!(setup.output().status.signal(), Some(15));
+    assert_eq!(old.join().unwrap().1, "");
+}
+
+#[test]
+fn a_new_process_that_comes_too_late_leaves() {
+    let setup = Setup::new().arg("--upgrade");
+    let old = predecessor(&setup, |stream, _| stream.shutdown(Shutdown::Read).unwrap());
+    let output = setup.output();
+    assert!(!output.status.success());
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("it no longer waits for us"), "{text}");
+    assert_eq!(old.join().unwrap().1, "");
+}
+
 #[test]
 fn a_successor_that_is_gone_when_it_is_its_turn_changes_nothing() {
-    let mut proxy = Setup::new().start();
-    let offered = |stream: &mut UnixStream| {
-        // The listeners, and the descriptors with them, which are dropped.
-        let mut byte = [0; 1];
-        while byte != *b"\n" {
-            stream.read_exact(&mut byte).unwrap();
-        }
-    };
+    let setup = Setup::new();
+    let path = setup.path().join("notify");
+    let systemd = Systemd::listen(&path);
+    let mut proxy = setup.env("NOTIFY_SOCKET", path.to_str().unwrap()).start();
+    assert!(systemd.next().starts_with("READY=1"));
     // Ready, and gone.
-    let mut stream = UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
-    offered(&mut stream);
-    stream.write_all(b"ready 1\n").unwrap();
-    drop(stream);
+    let mut successor = Successor::ask(&proxy);
+    successor.ready();
+    drop(successor);
     // Ready, and gone once it is its turn.
-    let mut stream = UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
-    offered(&mut stream);
-    stream.write_all(b"ready 1\n").unwrap();
-    let mut answer = [0; 6];
-    stream.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"yours\n");
-    drop(stream);
+    let mut successor = Successor::ask(&proxy);
+    successor.ready();
+    assert_eq!(successor.hear(), "yours\n");
+    drop(successor);
     proxy.log.wait_for("the new process did not take over");
+    // Whom systemd takes for the service can't be taken back.
+    systemd.has_heard_nothing();
     assert_eq!(proxy.client().get("/health").status, 200);
     assert!(proxy.is_running());
     // And the next one does.
@@ -356,6 +480,14 @@ impl Systemd {
         String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
     }
 
+    /// So far.
+    fn has_heard_nothing(&self) {
+        self.0.set_nonblocking(true).unwrap();
+        let heard = self.0.recv(&mut [0; 1]).map_err(|e| e.kind());
+        assert_eq!(heard, Err(std::io::ErrorKind::WouldBlock));
+        self.0.set_nonblocking(false).unwrap();
+    }
+
     /// The next one that isn't the watchdog's.
     fn next_but_watchdog(&self) -> String {
         loop {
@@ -399,10 +531,7 @@ fn systemd_hears_of_everything() {
     eventually("the new process", || {
         (installed.proxy.serving_pid() == Some(new)).then_some(())
     });
-    Command::new("kill")
-        .args(["-TERM", &new.to_string()])
-        .status()
-        .unwrap();
+    kill("TERM", new);
     assert_eq!(systemd.next_but_watchdog(), "STOPPING=1");
 }
 
