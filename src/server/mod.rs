@@ -252,6 +252,7 @@ impl Server {
                             keeper.stop();
                         }
                         if successor.yours() {
+                            relaunch.handed_over(successor.pid);
                             info!(pid = successor.pid, "a new process has taken over, draining");
                             // Not before: systemd would not believe us that it isn't so after all.
                             notify::main_pid(successor.pid);

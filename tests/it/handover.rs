@@ -464,6 +464,30 @@ fn a_package_upgrade_replaces_the_binary_and_sends_a_signal() {
     assert_eq!(program, installed.binary.canonicalize().unwrap());
 }
 
+#[test]
+fn a_successor_that_ends_while_the_old_one_drains_is_told_of_as_what_it_is() {
+    let mut installed = Installed::start(Setup::new());
+    let old = installed.proxy.pid();
+    // Half a request, so that the drain takes a while.
+    let mut slow = installed.proxy.client();
+    slow.write(b"POST /call HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nab");
+    installed
+        .proxy
+        .settles(r#"ati_in_flight{route="/call"}"#, 1.0);
+    installed.proxy.signal("USR2");
+    let new = eventually("the new process", || {
+        installed.proxy.serving_pid().filter(|pid| *pid != old)
+    });
+    let log = installed.proxy.log.clone();
+    log.wait_for("a new process has taken over, draining");
+    kill("KILL", new);
+    let said = log.wait_for("the new process has ended");
+    let message = said["message"].as_str().unwrap();
+    assert!(message.contains("nobody accepts"), "{said}");
+    slow.write(b"cd");
+    assert_eq!(installed.proxy.wait().code(), Some(0));
+}
+
 /// What a process under systemd tells it.
 struct Systemd(UnixDatagram);
 
