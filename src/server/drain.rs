@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::Shared;
+use super::handover::Successor;
 use crate::error::{Code, Failure};
 
 /// How often the end of the last request is looked for.
@@ -53,17 +54,6 @@ fn on(kind: SignalKind) -> Result<Signal, Failure> {
 }
 
 impl Signals {
-    /// Whether a reload was asked for that nobody has looked at yet.
-    pub async fn reload_is_pending(&mut self) -> bool {
-        // What the kernel has, the runtime sees only now.
-        tokio::task::yield_now().await;
-        tokio::select! {
-            biased;
-            _ = self.hangup.recv() => true,
-            () = std::future::ready(()) => false,
-        }
-    }
-
     pub async fn next(&mut self) -> Event {
         tokio::select! {
             _ = self.hangup.recv() => Event::Reload,
@@ -95,8 +85,14 @@ pub async fn abandon(calls: &watch::Sender<bool>) {
 
 /// Until the last connection has closed, at the latest until the deadline. A second signal ends it at once.
 ///
-/// Connections are what is counted, not requests: one that is about to be read is in no request yet.
-pub async fn wait(shared: &Shared, deadline: Duration, signals: &mut Signals) {
+/// Connections are what is counted, not requests: one that is about to be read is in no request yet. A reload that we are asked for is the
+/// business of whoever has taken over.
+pub async fn wait(
+    shared: &Shared,
+    deadline: Duration,
+    signals: &mut Signals,
+    heir: Option<&Successor>,
+) {
     let started = Instant::now();
     let load = &shared.load;
     let idle = async {
@@ -106,13 +102,20 @@ pub async fn wait(shared: &Shared, deadline: Duration, signals: &mut Signals) {
     };
     let again = async {
         loop {
-            if let Event::Stop(name) = signals.next().await {
-                return name;
+            match (signals.next().await, heir) {
+                (Event::Stop(name), _) => return name,
+                (Event::Reload, Some(heir)) => heir.reload(),
+                _ => {}
             }
         }
     };
+    // Signals that came while nobody looked are seen now, and before the end.
+    tokio::task::yield_now().await;
     tokio::select! {
         biased;
+        name = again => {
+            warn!(signal = name, in_flight = load.in_flight(), "second signal, leaving now");
+        }
         () = idle => info!(ms = started.elapsed().as_millis() as u64, "drained"),
         () = tokio::time::sleep(deadline) => {
             warn!(in_flight = load.in_flight(), "drain deadline reached");
@@ -124,9 +127,6 @@ pub async fn wait(shared: &Shared, deadline: Duration, signals: &mut Signals) {
                 }
             };
             let _ = tokio::time::timeout(GOODBYE, goodbye).await;
-        }
-        name = again => {
-            warn!(signal = name, in_flight = load.in_flight(), "second signal, leaving now");
         }
     }
 }

@@ -6,8 +6,9 @@
 //! new: loads everything, starts its workers, then "ready"
 //! old: stops accepting, writes down its counts, then "yours"
 //! new: "mine", and accepts
-//! old: tells systemd who is the service now, then "told", or "told reload" where it was asked to reload meanwhile; drains
-//! new: tells systemd that it is ready, which believes it from then on; reloads, where it was told to
+//! old: tells systemd who is the service now, then "told", and drains
+//! new: tells systemd that it is ready, which believes it from then on
+//! old: "reload" for each reload that it is asked for until it ends, and for those since it gave the listeners out
 //! ```
 //!
 //! A new one that fails on the way closes the connection, and the old one goes on, or begins again. An old one that won't, says so: a
@@ -58,7 +59,7 @@ const READY: &str = "ready";
 const YOURS: &str = "yours";
 const MINE: &str = "mine";
 const TOLD: &str = "told";
-const TOLD_RELOAD: &str = "told reload";
+const RELOAD: &str = "reload";
 
 /// A listener with the name and the address that it is known by.
 pub type Share = (String, String, OwnedFd);
@@ -134,7 +135,7 @@ impl Predecessor {
 
     /// Say that everything is ready, and wait for as long as it takes the old one to stop accepting. From then on it is us who accept. The
     /// old one has more to say, unless it has died.
-    pub fn take_over(self) -> Result<Option<Confirmation>, Failure> {
+    pub fn take_over(self) -> Result<Option<LastWords>, Failure> {
         let failed = |what: &str| {
             let message = format!("the running proxy did not hand over: {what}");
             Failure::new(Code::ExecutionFailed, message)
@@ -151,7 +152,7 @@ impl Predecessor {
             Ok(0) if lives(self.pid) => Err(failed("it closed the connection")),
             Ok(0) => died(),
             Ok(_) if answer.trim_end() == YOURS => match say(&self.stream, MINE) {
-                Ok(()) => Ok(Some(Confirmation(self.stream))),
+                Ok(()) => Ok(Some(LastWords(self.stream))),
                 // We were so late that it accepts again, and two of us would.
                 Err(_) if lives(self.pid) => Err(failed("it no longer waits for us")),
                 Err(_) => died(),
@@ -162,33 +163,36 @@ impl Predecessor {
     }
 }
 
-/// The old one's last word: systemd believes us from now on.
-pub struct Confirmation(UnixStream);
+/// What the old one has to say while it drains.
+pub struct LastWords(UnixStream);
 
-impl Confirmation {
-    /// Whether somebody asked the old one to reload after we had read everything. It has heard that the listeners are ours, so whatever keeps
-    /// it from saying this is no reason not to go on.
-    pub async fn wait(self) -> bool {
+impl LastWords {
+    /// Wait until systemd believes us. The old one knows that the listeners are ours, so whatever keeps it from saying this is no reason not
+    /// to go on.
+    pub async fn told(self) -> Option<Reloads> {
         let hear = async {
             self.0.set_nonblocking(true)?;
             let stream = tokio::net::UnixStream::from_std(self.0)?;
-            let mut line = String::new();
-            let mut stream = tokio::io::BufReader::new(stream);
-            stream.read_line(&mut line).await?;
-            Ok::<_, std::io::Error>(line)
+            let mut lines = tokio::io::BufReader::new(stream).lines();
+            let told = lines.next_line().await?.is_some_and(|line| line == TOLD);
+            Ok::<_, std::io::Error>(told.then_some(Reloads(lines)))
         };
         let heard = tokio::time::timeout(ANSWER, hear).await;
-        match heard
-            .as_ref()
-            .map(|heard| heard.as_deref().map(str::trim_end))
-        {
-            Ok(Ok(TOLD)) => false,
-            Ok(Ok(TOLD_RELOAD)) => true,
-            _ => {
-                warn!("the old process didn't say that systemd knows of this one");
-                false
-            }
+        let reloads = heard.ok().and_then(Result::ok).flatten();
+        if reloads.is_none() {
+            warn!("the old process didn't say that systemd knows of this one");
         }
+        reloads
+    }
+}
+
+/// Whoever wants a reload may still ask the old one.
+pub struct Reloads(tokio::io::Lines<tokio::io::BufReader<tokio::net::UnixStream>>);
+
+impl Reloads {
+    /// The next one; false where the old one has ended.
+    pub async fn next(&mut self) -> bool {
+        matches!(self.0.next_line().await, Ok(Some(line)) if line == RELOAD)
     }
 }
 
@@ -327,10 +331,18 @@ impl Successor {
     }
 
     /// systemd knows of it.
-    pub fn told(&self, reload: bool) {
-        let words = if reload { TOLD_RELOAD } else { TOLD };
+    pub fn told(&self) {
+        self.tell(TOLD);
+    }
+
+    /// Somebody has asked us for it, and it isn't ours to do any more.
+    pub fn reload(&self) {
+        self.tell(RELOAD);
+    }
+
+    fn tell(&self, words: &str) {
         if let Err(e) = say(&self.stream, words) {
-            warn!("the new process doesn't hear that systemd knows of it: {e}");
+            warn!("the new process doesn't hear '{words}': {e}");
         }
     }
 
@@ -551,11 +563,12 @@ mod tests {
         let (successor, mut other, _) = waiting();
         other.write_all(b"mine\n").unwrap();
         assert!(successor.takes_within(Duration::ZERO));
-        successor.told(true);
+        successor.told();
+        successor.reload();
         let mut heard = String::new();
         drop(successor);
         other.read_to_string(&mut heard).unwrap();
-        assert_eq!(heard, "yours\ntold reload\n");
+        assert_eq!(heard, "yours\ntold\nreload\n");
         // It hasn't, and is told so when it tries.
         let (successor, other, _) = waiting();
         assert!(!successor.takes_within(Duration::from_millis(1)));
@@ -568,12 +581,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_old_one_says_last_is_whether_to_reload() {
-        for (said, reload) in [("told\n", false), ("told reload\n", true), ("", false)] {
+    async fn the_old_one_passes_reloads_on_until_it_ends() {
+        for (said, told, reloads) in [
+            ("told\n", true, 0),
+            ("told\nreload\nreload\n", true, 2),
+            ("reload\n", false, 0),
+            ("", false, 0),
+        ] {
             let (stream, mut other) = UnixStream::pair().unwrap();
             other.write_all(said.as_bytes()).unwrap();
             drop(other);
-            assert_eq!(Confirmation(stream).wait().await, reload, "{said}");
+            let heard = LastWords(stream).told().await;
+            assert_eq!(heard.is_some(), told, "{said}");
+            let mut count = 0;
+            if let Some(mut heard) = heard {
+                while heard.next().await {
+                    count += 1;
+                }
+            }
+            assert_eq!(count, reloads, "{said}");
         }
     }
 

@@ -180,7 +180,7 @@ impl Server {
             let is_upgrade = self.predecessor.is_some();
             let signals = drain::Early::install()?;
             // From here on nothing can fail, so the old process may let go. SIGTERM still ends us at once.
-            let last_word = match self.predecessor {
+            let last_words = match self.predecessor {
                 Some(predecessor) => predecessor.take_over()?,
                 None => None,
             };
@@ -208,20 +208,23 @@ impl Server {
             let watchdog = tokio::spawn({
                 let (workers, reloader) = (workers.clone(), self.reloader.clone());
                 async move {
-                    let reload = match last_word {
-                        Some(last_word) => last_word.wait().await,
-                        None => false,
+                    let reloads = match last_words {
+                        Some(old) => old.told().await,
+                        None => None,
                     };
                     notify::ready("serving");
-                    if reload {
-                        Reloader::spawn(&reloader);
-                    }
-                    notify::watchdog(workers).await;
+                    let reload = async {
+                        let Some(mut reloads) = reloads else { return };
+                        while reloads.next().await {
+                            Reloader::spawn(&reloader);
+                        }
+                    };
+                    tokio::join!(reload, notify::watchdog(workers));
                 }
             });
             let discovery = tokio::spawn(discovery::run(shared.clone(), self.reloader.clone()));
 
-            let mut handed_over = false;
+            let mut heir = None;
             tokio::pin!(stop);
             loop {
                 tokio::select! {
@@ -256,9 +259,11 @@ impl Server {
                             info!(pid = successor.pid, "a new process has taken over, draining");
                             // Not before: systemd would not believe us that it isn't so after all.
                             notify::main_pid(successor.pid);
-                            let reload = signals.reload_is_pending().await || estate.has_reloaded();
-                            successor.told(reload);
-                            handed_over = true;
+                            successor.told();
+                            if estate.has_reloaded() {
+                                successor.reload();
+                            }
+                            heir = Some(successor);
                             break;
                         }
                         error!(pid = successor.pid, "the new process did not take over, and everything goes on");
@@ -280,7 +285,7 @@ impl Server {
             shared.ready.store(false, Ordering::Release);
             // First, so that answers from now on say that they are the last on their connection.
             let _ = shutdown_sender.send(true);
-            if handed_over {
+            if heir.is_some() {
                 if let Some(admin) = admin {
                     admin.abort();
                     let _ = admin.await;
@@ -293,7 +298,7 @@ impl Server {
             }
             drain::settle(&shared.open).await;
             workers.close_idle().await;
-            drain::wait(&shared, settings.drain, &mut signals).await;
+            drain::wait(&shared, settings.drain, &mut signals, heir.as_ref()).await;
             drain::abandon(&services.abandon).await;
             exec::mcp::close_all(&services.runtime).await;
             services.audit.flush();
