@@ -69,6 +69,10 @@ impl Relaunch {
                 (Ok(status), 0) => {
                     error!(%status, "the new process has ended, and everything goes on here");
                 }
+                // It was told to, while we drain.
+                (Ok(status), heir) if heir == child.id() && status.success() => {
+                    info!("the new process has drained and ended");
+                }
                 (Ok(status), heir) if heir == child.id() => error!(
                     %status,
                     "the new process has ended after it took over, and nobody accepts until it is started anew: by systemd, once this one has drained"
