@@ -89,7 +89,14 @@ fi
 
 # Folders and settings. The appliance may read /etc/ati and not write it.
 run install -d -m 0750 -o 0 -g "$gid" "$root/etc/ati"
-run install -d -m 0750 -o "$uid" -g "$gid" "$root/var/lib/ati" "$root/var/lib/ati/manifests"
+run install -d -m 0750 -o "$uid" -g "$gid" "$root/var/lib/ati"
+# What is in there is the appliance's own, which could have put a link to somebody else's folder: made by its user, or left as it is.
+manifests=$root/var/lib/ati/manifests
+if [ -n "$dry" ]; then
+    echo "would: make $manifests"
+elif [ ! -e "$manifests" ] && [ ! -L "$manifests" ]; then
+    (cd "$root/var/lib/ati" && setpriv --reuid="$uid" --regid="$gid" --clear-groups mkdir -m 0750 manifests)
+fi
 if [ ! -e "$root/etc/ati/ati.toml" ]; then
     run install -m 0640 -o 0 -g "$gid" "$here/ati.toml" "$root/etc/ati/ati.toml"
 fi
@@ -128,13 +135,32 @@ if [ -z "$running" ]; then
     echo "not running; to start it: systemctl enable --now ati"
     exit 0
 fi
-if [ -z "$changed" ]; then exit 0; fi
 if [ -z "$upgrade" ]; then
-    echo "running on as before: $running"
+    if [ -n "$changed" ]; then echo "running on as before: $running"; fi
     exit 0
 fi
 
 main_pid() { "$systemctl" show --property=MainPID --value "$1"; }
+# Not whether the file was new just now: a run before may have been interrupted after it had put the file there.
+is_current() { cmp -s "/proc/$(main_pid "$1")/exe" "$bin/ati"; }
+# The processes that this one has started to take over from it.
+successors() {
+    # shellcheck disable=SC2013 # they stand on one line
+    for child in $(cat "/proc/$1/task/"*/children 2>/dev/null); do
+        if tr '\0' '\n' 2>/dev/null <"/proc/$child/cmdline" | grep -qx -e --upgrade; then echo "$child"; fi
+    done
+}
+# The old process waits longer than we do. Whoever isn't serving yet ends at once, and takes over from nobody after the program before is back.
+call_off() {
+    for successor in $(successors "$1"); do
+        kill -TERM "$successor" 2>/dev/null || continue
+        waited=0
+        while [ -d "/proc/$successor" ] && [ "$waited" -lt 50 ]; do
+            sleep 0.1
+            waited=$((waited + 1))
+        done
+    done
+}
 # SIGUSR2: the process starts the program that is now at its path, hands its sockets over, and tells systemd who is in charge.
 hand_over() {
     # Elsewhere systemd would take the end of the old process for the end of the service.
@@ -154,9 +180,11 @@ hand_over() {
         sleep 0.2
         waited=$((waited + 1))
     done
+    call_off "$old"
     return 1
 }
 for service in $running; do
+    if is_current "$service"; then continue; fi
     if ! hand_over "$service"; then
         # A restart, or the next boot, must not meet a program that doesn't start.
         if [ -e "$bin/ati.previous" ]; then mv -f "$bin/ati.previous" "$bin/ati"; fi

@@ -239,7 +239,7 @@ pub(super) fn read_tls(section: &mut Section<'_>, conf: &Path) -> Option<Tls> {
 }
 
 /// What is wrong with the listeners taken together.
-pub(super) fn check(listeners: &[Listener], trusted: &TrustedProxies) -> Vec<String> {
+pub fn check(listeners: &[Listener], trusted: &TrustedProxies) -> Vec<String> {
     let mut problems = Vec::new();
     if listeners.len() > MOST_LISTENERS {
         problems.push(format!("more than {MOST_LISTENERS} listeners"));

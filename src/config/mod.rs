@@ -19,7 +19,9 @@ pub use cached::path as cached_provider;
 pub use environment::{Environment, VARIABLES, ati_dir};
 pub use flags::Flags;
 pub use jwt::{JwtSettings, KeySource, private_key_of_config, private_key_of_environment};
-pub use listener::{Address, EDGE, Listener, MOST_LISTENERS, Peer, Tls, TrustedProxies};
+pub use listener::{
+    Address, EDGE, Listener, MOST_LISTENERS, Peer, Tls, TrustedProxies, check as check_listeners,
+};
 pub use manifest::{
     LONGEST_PROVIDER_NAME, ManifestFile, Origin, is_provider_name, mcp_url_env, read_manifest,
     read_manifests, session_token_env,

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io::stdin;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ pub fn supervise(program: &OsString, args: &[OsString]) -> std::io::Result<u8> {
     let parent = parent.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     // Whoever leaves its parents becomes our child, and can't hide.
     set_child_subreaper(Some(getpid()))?;
-    let mut child = Command::new(program).args(args).spawn()?;
+    let mut child = spawn_expendable(Command::new(program).args(args))?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let ended = Arc::new(AtomicBool::new(false));
     let hunting = Arc::new(Mutex::new(()));
@@ -56,6 +56,22 @@ pub fn supervise(program: &OsString, args: &[OsString]) -> std::io::Result<u8> {
         status.code().or(signalled).unwrap_or(1)
     });
     Ok(u8::try_from(code).unwrap_or(1))
+}
+
+/// Where memory runs out, the child goes before the appliance, whose place in that order it would inherit; and before us, who end what it has
+/// started. Whoever has a place behind others may give it up, and have it back. Where that can't be done, it stays as it is.
+fn spawn_expendable(command: &mut Command) -> std::io::Result<Child> {
+    const SCORE: &str = "/proc/self/oom_score_adj";
+    let ours = std::fs::read_to_string(SCORE).ok();
+    let spared = ours.filter(|score| score.trim().parse::<i32>().is_ok_and(|score| score < 0));
+    if spared.is_some() {
+        let _ = std::fs::write(SCORE, "0");
+    }
+    let child = command.spawn();
+    if let Some(score) = spared {
+        let _ = std::fs::write(SCORE, score.trim());
+    }
+    child
 }
 
 /// Nobody writes to our input any more, or nobody is there to: a child can keep the pipe open, but not its reader's parent alive. What is in
@@ -160,5 +176,20 @@ mod tests {
         assert_eq!(standing("nonsense"), None);
         let ours = std::fs::read_to_string("/proc/self/stat").unwrap();
         assert!(standing(&ours).unwrap().1);
+    }
+
+    #[test]
+    fn a_child_is_not_spared_where_memory_runs_out() {
+        let score = "/proc/self/oom_score_adj";
+        let before = std::fs::read_to_string(score).unwrap();
+        if std::fs::write(score, "-100").is_err() {
+            return; // Only root moves to the back.
+        }
+        let mut command = Command::new("cat");
+        let child = spawn_expendable(command.arg(score).stdout(std::process::Stdio::piped()));
+        let said = child.unwrap().wait_with_output().unwrap().stdout;
+        assert_eq!(String::from_utf8(said).unwrap().trim(), "0");
+        assert_eq!(std::fs::read_to_string(score).unwrap().trim(), "-100");
+        std::fs::write(score, before.trim()).unwrap();
     }
 }

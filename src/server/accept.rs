@@ -71,6 +71,7 @@ pub fn edge(watched: Watched, workers: Workers, shared: Arc<Shared>) -> JoinHand
     let turned_away = Arc::new(AtomicUsize::new(0));
     let mut shutdown = shared.shutdown.clone();
     let mut pause = shared.pause.subscribe();
+    listener.open_the_door();
     tokio::spawn(async move {
         let mut last_call: Option<Instant> = None;
         loop {
@@ -222,6 +223,17 @@ impl Listener {
         }
     }
 
+    /// Whoever had this socket before us, or has it too, may have shut the door on its way out.
+    fn open_the_door(&self) {
+        if let Listener::Tcp(listener) = self
+            && let Err(e) = SockRef::from(listener).detach_filter()
+            // There is none, as a rule.
+            && e.kind() != std::io::ErrorKind::NotFound
+        {
+            warn!(error = %e, "a listener may hear nobody");
+        }
+    }
+
     /// The next of those who were there when the door was shut.
     async fn accept_last(&self) -> Option<Accepted> {
         match self {
@@ -310,5 +322,25 @@ mod tests {
             "{}",
             body.len()
         );
+    }
+
+    #[tokio::test]
+    async fn a_door_that_a_predecessor_shut_opens_again() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let address = socket.local_addr().unwrap();
+        let theirs = Acceptor::Tcp(socket.try_clone().unwrap());
+        let (theirs, ours) = (
+            Listener::watch(theirs).unwrap(),
+            watch_admin(socket).unwrap(),
+        );
+        // Nothing to open.
+        ours.open_the_door();
+        theirs.shut_the_door();
+        let patience = Duration::from_millis(100);
+        assert!(std::net::TcpStream::connect_timeout(&address, patience).is_err());
+        ours.open_the_door();
+        let patience = Duration::from_secs(10);
+        assert!(std::net::TcpStream::connect_timeout(&address, patience).is_ok());
     }
 }

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::Shared;
+use super::handover::Successor;
 use crate::error::{Code, Failure};
 
 /// How often the end of the last request is looked for.
@@ -24,20 +25,35 @@ pub struct Signals {
     interrupt: Signal,
 }
 
-impl Signals {
+/// What a process that doesn't serve yet is asked for is done once it does; the signals that are to end it still end it at once.
+pub struct Early {
+    hangup: Signal,
+    upgrade: Signal,
+}
+
+impl Early {
     pub fn install() -> Result<Self, Failure> {
-        let on = |kind| {
-            signal(kind)
-                .map_err(|e| Failure::new(Code::ExecutionFailed, format!("no signals: {e}")))
-        };
-        Ok(Signals {
+        Ok(Early {
             hangup: on(SignalKind::hangup())?,
             upgrade: on(SignalKind::user_defined2())?,
+        })
+    }
+
+    pub fn complete(self) -> Result<Signals, Failure> {
+        Ok(Signals {
+            hangup: self.hangup,
+            upgrade: self.upgrade,
             terminate: on(SignalKind::terminate())?,
             interrupt: on(SignalKind::interrupt())?,
         })
     }
+}
 
+fn on(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|e| Failure::new(Code::ExecutionFailed, format!("no signals: {e}")))
+}
+
+impl Signals {
     pub async fn next(&mut self) -> Event {
         tokio::select! {
             _ = self.hangup.recv() => Event::Reload,
@@ -69,8 +85,14 @@ pub async fn abandon(calls: &watch::Sender<bool>) {
 
 /// Until the last connection has closed, at the latest until the deadline. A second signal ends it at once.
 ///
-/// Connections are what is counted, not requests: one that is about to be read is in no request yet.
-pub async fn wait(shared: &Shared, deadline: Duration, signals: &mut Signals) {
+/// Connections are what is counted, not requests: one that is about to be read is in no request yet. A reload that we are asked for is the
+/// business of whoever has taken over.
+pub async fn wait(
+    shared: &Shared,
+    deadline: Duration,
+    signals: &mut Signals,
+    heir: Option<&Successor>,
+) {
     let started = Instant::now();
     let load = &shared.load;
     let idle = async {
@@ -80,13 +102,20 @@ pub async fn wait(shared: &Shared, deadline: Duration, signals: &mut Signals) {
     };
     let again = async {
         loop {
-            if let Event::Stop(name) = signals.next().await {
-                return name;
+            match (signals.next().await, heir) {
+                (Event::Stop(name), _) => return name,
+                (Event::Reload, Some(heir)) => heir.reload(),
+                _ => {}
             }
         }
     };
+    // Signals that came while nobody looked are seen now, and before the end.
+    tokio::task::yield_now().await;
     tokio::select! {
         biased;
+        name = again => {
+            warn!(signal = name, in_flight = load.in_flight(), "second signal, leaving now");
+        }
         () = idle => info!(ms = started.elapsed().as_millis() as u64, "drained"),
         () = tokio::time::sleep(deadline) => {
             warn!(in_flight = load.in_flight(), "drain deadline reached");
@@ -98,9 +127,6 @@ pub async fn wait(shared: &Shared, deadline: Duration, signals: &mut Signals) {
                 }
             };
             let _ = tokio::time::timeout(GOODBYE, goodbye).await;
-        }
-        name = again => {
-            warn!(signal = name, in_flight = load.in_flight(), "second signal, leaving now");
         }
     }
 }

@@ -6,14 +6,18 @@
 //! new: loads everything, starts its workers, then "ready"
 //! old: stops accepting, writes down its counts, then "yours"
 //! new: "mine", and accepts
-//! old: drains
+//! old: tells systemd who is the service now, then "told", and drains
+//! new: tells systemd that it is ready, which believes it from then on
+//! old: "reload" for each reload that it is asked for until it ends, and for those since it gave the listeners out
 //! ```
 //!
 //! A new one that fails on the way closes the connection, and the old one goes on, or begins again. An old one that won't, says so: a
-//! connection that ends without a word means that it died.
+//! connection that ends without a word means that it died. "mine" is where it is decided: an old one that has waited long enough shuts its ear
+//! first and looks once more then, so that what the new one could say was heard, and one that couldn't say it leaves.
 
 use std::io::{BufRead, BufReader, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -21,12 +25,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
 };
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 use serde::{Deserialize, Serialize};
+use tokio::io::AsyncBufReadExt;
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::{info, warn};
 
@@ -35,7 +42,7 @@ use super::notify;
 use crate::config::MOST_LISTENERS;
 use crate::error::{Code, Failure};
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// The edge's, the admin's and the upgrade socket besides.
 const MOST_SOCKETS: usize = MOST_LISTENERS + 4;
 const LONGEST_MESSAGE: usize = 64 << 10;
@@ -43,9 +50,16 @@ const LONGEST_MESSAGE: usize = 64 << 10;
 const ANSWER: Duration = Duration::from_secs(10);
 /// A process that starts may have much to read.
 const START: Duration = Duration::from_secs(300);
+/// A process that ends has closed its connections a moment before it is gone.
+const DYING: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 const READY: &str = "ready";
 const YOURS: &str = "yours";
 const MINE: &str = "mine";
+const TOLD: &str = "told";
+const RELOAD: &str = "reload";
 
 /// A listener with the name and the address that it is known by.
 pub type Share = (String, String, OwnedFd);
@@ -119,36 +133,87 @@ impl Predecessor {
         Ok((Predecessor { stream, pid }, Inherited(shares.collect())))
     }
 
-    /// Say that everything is ready, and wait for as long as it takes the old one to stop accepting.
-    pub fn take_over(mut self) -> Result<(), Failure> {
+    /// Say that everything is ready, and wait for as long as it takes the old one to stop accepting. From then on it is us who accept. The
+    /// old one has more to say, unless it has died.
+    pub fn take_over(self) -> Result<Option<LastWords>, Failure> {
         let failed = |what: &str| {
             let message = format!("the running proxy did not hand over: {what}");
             Failure::new(Code::ExecutionFailed, message)
         };
+        let died = || {
+            warn!("the old process has died");
+            Ok(None)
+        };
         // Where this fails, what there is to read says why.
-        let _ = writeln!(self.stream, "{READY} {}", std::process::id());
+        let _ = say(&self.stream, &format!("{READY} {}", std::process::id()));
         let _ = self.stream.set_read_timeout(None);
         let mut answer = String::new();
         match BufReader::new(&self.stream).read_line(&mut answer) {
             Ok(0) if lives(self.pid) => Err(failed("it closed the connection")),
-            Ok(0) => {
-                warn!("the old process has died");
-                Ok(())
-            }
-            Ok(_) if answer.trim_end() == YOURS => {
-                // Where it has died meanwhile, nobody needs to know.
-                let _ = writeln!(self.stream, "{MINE}");
-                Ok(())
-            }
+            Ok(0) => died(),
+            Ok(_) if answer.trim_end() == YOURS => match say(&self.stream, MINE) {
+                Ok(()) => Ok(Some(LastWords(self.stream))),
+                // We were so late that it accepts again, and two of us would.
+                Err(_) if lives(self.pid) => Err(failed("it no longer waits for us")),
+                Err(_) => died(),
+            },
             Ok(_) => Err(failed(&refusal(&answer))),
             Err(e) => Err(failed(&e.to_string())),
         }
     }
 }
 
+/// What the old one has to say while it drains.
+pub struct LastWords(UnixStream);
+
+impl LastWords {
+    /// Wait until systemd believes us. The old one knows that the listeners are ours, so whatever keeps it from saying this is no reason not
+    /// to go on.
+    pub async fn told(self) -> Option<Reloads> {
+        let hear = async {
+            self.0.set_nonblocking(true)?;
+            let stream = tokio::net::UnixStream::from_std(self.0)?;
+            let mut lines = tokio::io::BufReader::new(stream).lines();
+            let told = lines.next_line().await?.is_some_and(|line| line == TOLD);
+            Ok::<_, std::io::Error>(told.then_some(Reloads(lines)))
+        };
+        let heard = tokio::time::timeout(ANSWER, hear).await;
+        let reloads = heard.ok().and_then(Result::ok).flatten();
+        if reloads.is_none() {
+            warn!("the old process didn't say that systemd knows of this one");
+        }
+        reloads
+    }
+}
+
+/// Whoever wants a reload may still ask the old one.
+pub struct Reloads(tokio::io::Lines<tokio::io::BufReader<tokio::net::UnixStream>>);
+
+impl Reloads {
+    /// The next one; false where the old one has ended.
+    pub async fn next(&mut self) -> bool {
+        matches!(self.0.next_line().await, Ok(Some(line)) if line == RELOAD)
+    }
+}
+
+/// In one piece, so that it is heard whole or not at all.
+fn say(mut stream: &UnixStream, words: &str) -> std::io::Result<()> {
+    stream.write_all(format!("{words}\n").as_bytes())
+}
+
+/// Whether it hasn't ended, and isn't about to.
 fn lives(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| test_kill_process(pid).is_ok())
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return false;
+    };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) => {
+            let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&DYING));
+            !ended.is_ok_and(|count| count > 0)
+        }
+        Err(Errno::SRCH) => false,
+        Err(_) => test_kill_process(pid).is_ok(),
+    }
 }
 
 /// The listeners that a successor may have, until they are closed.
@@ -158,6 +223,8 @@ struct State {
     shares: Option<Vec<Share>>,
     /// Who has them, and isn't ready yet.
     pending: Option<UnixStream>,
+    /// Whether a reload was asked for after whoever had them last began to read.
+    reload: bool,
 }
 
 impl Estate {
@@ -165,6 +232,7 @@ impl Estate {
         Arc::new(Estate(Mutex::new(State {
             shares: Some(shares),
             pending: None,
+            reload: false,
         })))
     }
 
@@ -177,8 +245,18 @@ impl Estate {
         }
     }
 
+    /// We read everything again; a successor that has begun may have read it before.
+    pub fn reload(&self) {
+        self.lock().reload = true;
+    }
+
+    pub fn has_reloaded(&self) -> bool {
+        self.lock().reload
+    }
+
     fn send(&self, stream: &UnixStream) -> std::io::Result<()> {
         let mut state = self.lock();
+        state.reload = false;
         let Some(shares) = state.shares.as_ref() else {
             return Err(std::io::Error::other(STOPPING));
         };
@@ -228,21 +306,44 @@ impl Successor {
     pub fn is_there(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let peeked = recv(&self.stream, &mut [0_u8; 1][..], flags);
-        matches!(peeked, Err(rustix::io::Errno::AGAIN))
+        matches!(peeked, Err(Errno::AGAIN))
     }
 
     /// Give it the listeners, and hear that it has them. False where it hasn't: they are still ours.
     pub fn yours(&mut self) -> bool {
-        let tell = || -> std::io::Result<String> {
-            self.stream.set_read_timeout(Some(ANSWER))?;
-            writeln!(&self.stream, "{YOURS}")?;
-            let mut answer = String::new();
-            BufReader::new(&self.stream).read_line(&mut answer)?;
-            Ok(answer)
-        };
-        let mine = tell().is_ok_and(|answer| answer.trim_end() == MINE);
+        let mine = self.takes_within(ANSWER);
         let _ = self.taken.send(mine);
         mine
+    }
+
+    fn takes_within(&self, patience: Duration) -> bool {
+        let mut reader = BufReader::new(&self.stream);
+        let mut answer = String::new();
+        let heard = say(&self.stream, YOURS)
+            .and_then(|()| self.stream.set_read_timeout(Some(patience)))
+            .and_then(|()| reader.read_line(&mut answer));
+        if heard.is_err() {
+            // From here on it can't say so any more, and notices. What it said before still counts: it accepts.
+            let _ = self.stream.shutdown(Shutdown::Read);
+            let _ = reader.read_line(&mut answer);
+        }
+        answer.trim_end() == MINE
+    }
+
+    /// systemd knows of it.
+    pub fn told(&self) {
+        self.tell(TOLD);
+    }
+
+    /// Somebody has asked us for it, and it isn't ours to do any more.
+    pub fn reload(&self) {
+        self.tell(RELOAD);
+    }
+
+    fn tell(&self, words: &str) {
+        if let Err(e) = say(&self.stream, words) {
+            warn!("the new process doesn't hear '{words}': {e}");
+        }
     }
 
     /// We go on.
@@ -382,6 +483,7 @@ pub fn listen(path: &Path) -> Result<UnixListener, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
 
     fn shares(list: &[(&str, &str)]) -> Vec<Share> {
         list.iter()
@@ -456,6 +558,63 @@ mod tests {
     }
 
     #[test]
+    fn a_late_answer_counts_where_it_could_be_given_and_can_not_be_given_later() {
+        // No time at all, but it has said so.
+        let (successor, mut other, _) = waiting();
+        other.write_all(b"mine\n").unwrap();
+        assert!(successor.takes_within(Duration::ZERO));
+        successor.told();
+        successor.reload();
+        let mut heard = String::new();
+        drop(successor);
+        other.read_to_string(&mut heard).unwrap();
+        assert_eq!(heard, "yours\ntold\nreload\n");
+        // It hasn't, and is told so when it tries.
+        let (successor, other, _) = waiting();
+        assert!(!successor.takes_within(Duration::from_millis(1)));
+        let late = Predecessor {
+            stream: other,
+            pid: std::process::id(),
+        };
+        let error = late.take_over().err().unwrap().to_string();
+        assert!(error.contains("no longer waits"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn the_old_one_passes_reloads_on_until_it_ends() {
+        for (said, told, reloads) in [
+            ("told\n", true, 0),
+            ("told\nreload\nreload\n", true, 2),
+            ("reload\n", false, 0),
+            ("", false, 0),
+        ] {
+            let (stream, mut other) = UnixStream::pair().unwrap();
+            other.write_all(said.as_bytes()).unwrap();
+            drop(other);
+            let heard = LastWords(stream).told().await;
+            assert_eq!(heard.is_some(), told, "{said}");
+            let mut count = 0;
+            if let Some(mut heard) = heard {
+                while heard.next().await {
+                    count += 1;
+                }
+            }
+            assert_eq!(count, reloads, "{said}");
+        }
+    }
+
+    #[test]
+    fn a_reload_is_a_successors_business_once_it_has_begun() {
+        let (old, _new) = UnixStream::pair().unwrap();
+        let estate = Estate::new(shares(&[("edge", "127.0.0.1:0")]));
+        estate.reload();
+        estate.send(&old).unwrap();
+        assert!(!estate.has_reloaded());
+        estate.reload();
+        assert!(estate.has_reloaded());
+    }
+
+    #[test]
     fn only_a_death_without_a_word_is_a_death() {
         let ask = |said: &[u8], pid: u32| {
             let (stream, mut other) = UnixStream::pair().unwrap();
@@ -463,12 +622,18 @@ mod tests {
             drop(other);
             Predecessor { stream, pid }.take_over()
         };
-        assert!(ask(b"yours\n", std::process::id()).is_ok());
-        // It lives, and closed the connection.
-        assert!(ask(b"", std::process::id()).is_err());
-        assert!(ask(b"", i32::MAX as u32).is_ok());
+        let (alive, dead) = (std::process::id(), i32::MAX as u32);
+        // It lives, and closed the connection: before, or after it had waited for us.
+        assert!(ask(b"", alive).is_err());
+        assert!(ask(b"yours\n", alive).is_err());
+        assert!(ask(b"", dead).is_ok_and(|last| last.is_none()));
+        assert!(ask(b"yours\n", dead).is_ok_and(|last| last.is_none()));
+        // One that has ended, and that nobody has counted yet.
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        assert!(ask(b"", child.id()).is_ok());
+        child.wait().unwrap();
         let refused = br#"{"version":1,"pid":1,"refused":"it is stopping"}"#;
-        let error = ask(&[refused, &b"\n"[..]].concat(), 1).unwrap_err();
+        let error = ask(&[refused, &b"\n"[..]].concat(), 1).err().unwrap();
         assert!(error.to_string().contains("it is stopping"));
     }
 

@@ -94,11 +94,13 @@ impl Server {
     /// Everything that can go wrong goes wrong here: settings, keys, manifests, ports.
     pub fn prepare(flags: Flags, env: Environment, start: Start) -> Result<Self, Failure> {
         let failed = |problems: Vec<_>| Failure::from_problems("can't start", &problems);
-        let settings = config::resolve(&flags, &env).map_err(failed)?;
+        let mut settings = config::resolve(&flags, &env).map_err(failed)?;
         let (predecessor, mut inherited) = match start {
             Start::Fresh => (None, Inherited::default()),
             Start::Upgrade => {
                 let (predecessor, inherited) = Predecessor::ask(&settings.upgrade_socket)?;
+                // Again: the old one tells us of reloads from now on, and of none before.
+                settings = config::resolve(&flags, &env).map_err(failed)?;
                 (Some(predecessor), inherited)
             }
         };
@@ -176,11 +178,13 @@ impl Server {
             let admin = self.listeners.admin;
             let admin = admin.map(accept::watch_admin).transpose()?;
             let is_upgrade = self.predecessor.is_some();
-            // From here on nothing can fail, so the old process may let go. Signals still end us at once.
-            if let Some(predecessor) = self.predecessor {
-                predecessor.take_over()?;
-            }
-            let mut signals = drain::Signals::install()?;
+            let signals = drain::Early::install()?;
+            // From here on nothing can fail, so the old process may let go. SIGTERM still ends us at once.
+            let last_words = match self.predecessor {
+                Some(predecessor) => predecessor.take_over()?,
+                None => None,
+            };
+            let mut signals = signals.complete()?;
             // Not before: what isn't ours can't be given away.
             let (sender, mut successors) = mpsc::unbounded_channel();
             if let Some(socket) = self.upgrade
@@ -201,16 +205,34 @@ impl Server {
                     written => written?,
                 }
             }
-            notify::ready("serving");
-            let watchdog = tokio::spawn(notify::watchdog(workers.clone()));
+            let watchdog = tokio::spawn({
+                let (workers, reloader) = (workers.clone(), self.reloader.clone());
+                async move {
+                    let reloads = match last_words {
+                        Some(old) => old.told().await,
+                        None => None,
+                    };
+                    notify::ready("serving");
+                    let reload = async {
+                        let Some(mut reloads) = reloads else { return };
+                        while reloads.next().await {
+                            Reloader::spawn(&reloader);
+                        }
+                    };
+                    tokio::join!(reload, notify::watchdog(workers));
+                }
+            });
             let discovery = tokio::spawn(discovery::run(shared.clone(), self.reloader.clone()));
 
-            let mut handed_over = false;
+            let mut heir = None;
             tokio::pin!(stop);
             loop {
                 tokio::select! {
                     event = signals.next() => match event {
-                        Event::Reload => Reloader::spawn(&self.reloader),
+                        Event::Reload => {
+                            estate.reload();
+                            Reloader::spawn(&self.reloader);
+                        }
                         Event::Upgrade => relaunch.spawn(),
                         Event::Stop(name) => {
                             info!(signal = name, "draining");
@@ -232,14 +254,19 @@ impl Server {
                         if let Some(keeper) = keeper.take() {
                             keeper.stop();
                         }
-                        notify::main_pid(successor.pid);
                         if successor.yours() {
+                            relaunch.handed_over(successor.pid);
                             info!(pid = successor.pid, "a new process has taken over, draining");
-                            handed_over = true;
+                            // Not before: systemd would not believe us that it isn't so after all.
+                            notify::main_pid(successor.pid);
+                            successor.told();
+                            if estate.has_reloaded() {
+                                successor.reload();
+                            }
+                            heir = Some(successor);
                             break;
                         }
                         error!(pid = successor.pid, "the new process did not take over, and everything goes on");
-                        notify::main_pid(std::process::id());
                         shared.pause.send_replace(false);
                         keeper = Some(rates::Keeper::start(services.clone()));
                         edges = paused.into_iter().map(begin).collect();
@@ -258,7 +285,7 @@ impl Server {
             shared.ready.store(false, Ordering::Release);
             // First, so that answers from now on say that they are the last on their connection.
             let _ = shutdown_sender.send(true);
-            if handed_over {
+            if heir.is_some() {
                 if let Some(admin) = admin {
                     admin.abort();
                     let _ = admin.await;
@@ -271,7 +298,7 @@ impl Server {
             }
             drain::settle(&shared.open).await;
             workers.close_idle().await;
-            drain::wait(&shared, settings.drain, &mut signals).await;
+            drain::wait(&shared, settings.drain, &mut signals, heir.as_ref()).await;
             drain::abandon(&services.abandon).await;
             exec::mcp::close_all(&services.runtime).await;
             services.audit.flush();

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tracing::{error, info, warn};
 
@@ -13,6 +13,8 @@ pub struct Relaunch {
     program: std::io::Result<PathBuf>,
     args: Vec<OsString>,
     under_way: Arc<AtomicBool>,
+    /// The process that has taken over, 0 where none has.
+    heir: Arc<AtomicU32>,
 }
 
 impl Relaunch {
@@ -25,7 +27,13 @@ impl Relaunch {
             program: program(),
             args,
             under_way: Arc::default(),
+            heir: Arc::default(),
         }
+    }
+
+    /// Nothing goes on here any more.
+    pub fn handed_over(&self, to: u32) {
+        self.heir.store(to, Ordering::Release);
     }
 
     pub fn spawn(&self) {
@@ -52,16 +60,27 @@ impl Relaunch {
             Err(e) => return failed(&e),
         };
         info!(pid = child.id(), program = %program.display(), "a new process was started");
-        let under_way = self.under_way.clone();
+        let (under_way, heir) = (self.under_way.clone(), self.heir.clone());
         let wait = move || {
-            // It ends before us only where it failed: once it has taken over, it is us who end.
+            // It ends before us only where it failed, before it took over or while we drain.
             let status = child.wait();
             under_way.store(false, Ordering::Release);
-            match status {
-                Ok(status) => {
-                    error!(%status, "the new process has ended, and everything goes on here")
+            match (status, heir.load(Ordering::Acquire)) {
+                (Ok(status), 0) => {
+                    error!(%status, "the new process has ended, and everything goes on here");
                 }
-                Err(e) => error!("the new process is out of sight: {e}"),
+                // It was told to, while we drain.
+                (Ok(status), heir) if heir == child.id() && status.success() => {
+                    info!("the new process has drained and ended");
+                }
+                (Ok(status), heir) if heir == child.id() => error!(
+                    %status,
+                    "the new process has ended after it took over, and nobody accepts until it is started anew: by systemd, once this one has drained"
+                ),
+                (Ok(status), _) => {
+                    warn!(%status, "a new process has ended that had not taken over")
+                }
+                (Err(e), _) => error!("the new process is out of sight: {e}"),
             }
         };
         let waiting = std::thread::Builder::new()

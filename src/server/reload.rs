@@ -187,6 +187,7 @@ impl Reloader {
         let running = &self.current.load().settings;
         warn_about_restart(running, &settings);
         settings.listeners = reconcile(&running.listeners, settings.listeners);
+        unreachable(&settings).map_err(Unbuilt::from)?;
         let built = Snapshot::build(settings, held)?;
         let problems = lost(&self.current.load(), &built.snapshot);
         if problems.is_empty() {
@@ -215,6 +216,19 @@ fn reconcile(running: &[Listener], wanted: Vec<Listener>) -> Vec<Listener> {
         ..at.clone()
     });
     kept.collect()
+}
+
+/// The settings agree with themselves, but perhaps not with what was kept: a listener that goes on expecting PROXY headers needs somebody
+/// who may send them.
+fn unreachable(settings: &Settings) -> Result<(), Vec<Problem>> {
+    let found = config::check_listeners(&settings.listeners, &settings.trusted_proxies);
+    let say = |what: &String| Problem::new(format!("{what}; a restart is needed for that"));
+    let problems: Vec<Problem> = found.iter().map(say).collect();
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(problems)
+    }
 }
 
 /// A file that is missing for a moment must not open a door: what guards it goes only with a restart.

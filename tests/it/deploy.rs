@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::support::ati::{Setup, ati, stderr, stdout, write};
+use crate::support::eventually;
 use crate::support::http::Client;
 use crate::support::upstream::Upstream;
 
@@ -245,6 +247,59 @@ fn systemd_waits_longer_than_a_drain() {
         let seconds: i64 = seconds.unwrap().parse().unwrap();
         assert!(seconds > drain, "{unit}: {seconds}");
     }
+}
+
+/// The end of one process is never the end of the service: neither of a child that had too much memory, nor of a successor beside the
+/// one that it took over from.
+#[test]
+fn only_an_operator_ends_the_service() {
+    for unit in ["systemd/ati.service", "systemd/ati@.service"] {
+        let text = read(unit);
+        for line in ["Restart=always", "OOMPolicy=continue"] {
+            assert!(text.lines().any(|found| found == line), "{unit}: {line}");
+        }
+    }
+}
+
+/// What a stop waits for is decided by a shell, here with a process and a group of our own.
+#[test]
+fn a_stop_waits_for_predecessors_that_drain() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = read("systemd/ati.service");
+    let script = text
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix("ExecStop=+/bin/sh -c '")?
+                .strip_suffix('\'')
+        })
+        .unwrap();
+    let group = dir.path().join("cgroup.procs");
+    let given = r#""/sys/fs/cgroup$(sed -n s/^0:://p /proc/self/cgroup)/cgroup.procs""#;
+    assert!(script.contains(given), "{script}");
+    let script = script.replace(given, group.to_str().unwrap());
+    let ours = |name: &str| {
+        let program = dir.path().join(name);
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        Command::new(program).arg("300").spawn().unwrap()
+    };
+    let (mut main, mut former, mut other) = (ours("main"), ours("ati"), ours("other"));
+    write(
+        &group,
+        format!("{}\n{}\n{}\n", main.id(), former.id(), other.id()),
+    );
+    let mut stop = Command::new("/bin/sh")
+        .args(["-c", &script])
+        .env("MAINPID", main.id().to_string())
+        .spawn()
+        .unwrap();
+    main.wait().unwrap();
+    assert!(stop.try_wait().unwrap().is_none());
+    former.kill().unwrap();
+    former.wait().unwrap();
+    let status = eventually("the stop", || stop.try_wait().unwrap());
+    assert!(status.success());
+    other.kill().unwrap();
+    other.wait().unwrap();
 }
 
 /// The unit for one edge and the one for several differ in paths and nothing else.

@@ -69,6 +69,33 @@ fn litter(dir: &Path) -> Vec<String> {
         .collect()
 }
 
+/// Root rotates in a folder of the appliance's, whose user could have put links there to files that only root may read or write.
+#[test]
+fn a_rotation_follows_no_link() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home, theirs) = (dir.path().join("home"), dir.path().join("theirs"));
+    let source = dir.path().join("source.json");
+    write(&source, json!({"api": "planted-one"}).to_string());
+    let source = ["--from-file", source.to_str().unwrap()];
+    let made = edge(&home, &[&["bootstrap-keyring"], &source[..]].concat());
+    assert!(made.status.success(), "{}", stderr(&made));
+    for name in [".keyring.lock", "keyring.enc"] {
+        let (path, aside) = (home.join(name), home.join("aside"));
+        std::fs::rename(&path, &aside).unwrap();
+        write(&theirs, "not for everybody");
+        std::os::unix::fs::symlink(&theirs, &path).unwrap();
+        let rotate = [&["rotate-keyring", "--no-signal"], &source[..]].concat();
+        let rotated = edge(&home, &rotate);
+        assert!(!rotated.status.success());
+        let said = stderr(&rotated);
+        assert!(said.contains(name) && said.contains("a link"), "{said}");
+        assert!(path.is_symlink());
+        std::fs::rename(&aside, &path).unwrap();
+        assert!(edge(&home, &rotate).status.success());
+    }
+    assert_eq!(std::fs::read(&theirs).unwrap(), b"not for everybody");
+}
+
 #[test]
 fn from_the_first_boot_to_a_rotation_with_1password() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,10 @@
 //! One process after another on the same sockets: upgrades, and what systemd hears of them.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -109,30 +111,169 @@ fn one_that_can_not_start_changes_nothing() {
     assert_eq!(proxy.client().get("/health").status, 200);
 }
 
+const HALF: &[u8] = b"POST /call HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nab";
+
+/// One that a test plays. It gets the listeners, and drops them.
+struct Successor(BufReader<UnixStream>);
+
+impl Successor {
+    fn ask(proxy: &Proxy) -> Self {
+        let stream = UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut successor = Successor(BufReader::new(stream));
+        assert!(successor.hear().contains("listeners"));
+        successor
+    }
+
+    fn ready(&mut self) {
+        self.say(&format!("ready {}\n", std::process::id()));
+    }
+
+    fn say(&mut self, words: &str) {
+        self.0.get_mut().write_all(words.as_bytes()).unwrap();
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line
+    }
+}
+
+#[test]
+fn a_reload_while_a_successor_starts_or_the_old_one_drains_is_the_successors() {
+    let mut proxy = Setup::new().start();
+    // Half a request, so that the drain takes a while.
+    let mut slow = proxy.client();
+    slow.write(HALF);
+    proxy.settles(r#"ati_in_flight{route="/call"}"#, 1.0);
+    let mut successor = Successor::ask(&proxy);
+    assert_eq!(proxy.reload()["message"], "reload done");
+    successor.ready();
+    assert_eq!(successor.hear(), "yours\n");
+    // Not seen before the answer is there.
+    proxy.signal("HUP");
+    successor.say("mine\n");
+    for words in ["told\n", "reload\n", "reload\n"] {
+        assert_eq!(successor.hear(), words);
+    }
+    proxy.signal("HUP");
+    assert_eq!(successor.hear(), "reload\n");
+    slow.write(b"cd");
+    assert_eq!(successor.hear(), "");
+    assert_eq!(proxy.wait().code(), Some(0));
+    // What was reloaded before, it reads for the first time.
+    let mut proxy = Setup::new().start();
+    proxy.reload();
+    let mut successor = Successor::ask(&proxy);
+    successor.ready();
+    assert_eq!(successor.hear(), "yours\n");
+    successor.say("mine\n");
+    assert_eq!(successor.hear(), "told\n");
+    assert_eq!(successor.hear(), "");
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+/// A predecessor that a test plays, for a proxy with `--upgrade`. It has no listeners to give. Once the new one is ready, `before` is done with
+/// the connection and its process id, and then it is its turn. Returns what it answers.
+fn predecessor(
+    setup: &Setup,
+    before: impl FnOnce(&UnixStream, u32) + Send + 'static,
+) -> std::thread::JoinHandle<(UnixStream, String)> {
+    std::fs::create_dir(setup.path().join("run")).unwrap();
+    let socket = UnixListener::bind(setup.path().join("run/upgrade.sock")).unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = socket.accept().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let offer = json!({"version": 2, "pid": std::process::id(), "listeners": []});
+        stream.write_all(format!("{offer}\n").as_bytes()).unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut ready = String::new();
+        reader.read_line(&mut ready).unwrap();
+        let pid = ready.trim_end().strip_prefix("ready ").unwrap();
+        before(&stream, pid.parse().unwrap());
+        let _ = stream.write_all(b"yours\n");
+        let mut answer = String::new();
+        let _ = reader.read_line(&mut answer);
+        (stream, answer)
+    })
+}
+
+fn kill(signal: &str, pid: u32) {
+    let status = Command::new("kill")
+        .args([format!("-{signal}"), pid.to_string()])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+#[test]
+fn a_new_process_speaks_to_systemd_once_it_is_the_service() {
+    let setup = Setup::new();
+    let path = setup.path().join("notify");
+    let systemd = Systemd::listen(&path);
+    let setup = setup
+        .env("NOTIFY_SOCKET", path.to_str().unwrap())
+        .env("WATCHDOG_USEC", "200000")
+        .arg("--upgrade");
+    let old = predecessor(&setup, |_, _| ());
+    let proxy = setup.start();
+    let (mut stream, answer) = old.join().unwrap();
+    assert_eq!(answer, "mine\n");
+    // Callers don't wait for that.
+    assert_eq!(proxy.client().get("/health").status, 200);
+    systemd.has_heard_nothing();
+    stream.write_all(b"told\nreload\n").unwrap();
+    assert!(systemd.next().starts_with("READY=1"));
+    assert!(systemd.next_but_watchdog().starts_with("RELOADING=1"));
+    proxy.log.wait_for("reload done");
+}
+
+#[test]
+fn what_a_new_process_is_asked_for_before_its_turn_is_done_afterwards() {
+    let setup = Setup::new().arg("--upgrade");
+    let old = predecessor(&setup, |_, pid| kill("HUP", pid));
+    let proxy = setup.start();
+    let (stream, answer) = old.join().unwrap();
+    assert_eq!(answer, "mine\n");
+    proxy.log.wait_for("reload done");
+    drop(stream);
+    // But its end is not put off.
+    let setup = Setup::new().arg("--upgrade");
+    let old = predecessor(&setup, |_, pid| kill("TERM", pid));
+    assert_eq!(setup.output().status.signal(), Some(15));
+    assert_eq!(old.join().unwrap().1, "");
+}
+
+#[test]
+fn a_new_process_that_comes_too_late_leaves() {
+    let setup = Setup::new().arg("--upgrade");
+    let old = predecessor(&setup, |stream, _| stream.shutdown(Shutdown::Read).unwrap());
+    let output = setup.output();
+    assert!(!output.status.success());
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("it no longer waits for us"), "{text}");
+    assert_eq!(old.join().unwrap().1, "");
+}
+
 #[test]
 fn a_successor_that_is_gone_when_it_is_its_turn_changes_nothing() {
-    let mut proxy = Setup::new().start();
-    let offered = |stream: &mut UnixStream| {
-        // The listeners, and the descriptors with them, which are dropped.
-        let mut byte = [0; 1];
-        while byte != *b"\n" {
-            stream.read_exact(&mut byte).unwrap();
-        }
-    };
+    let setup = Setup::new();
+    let path = setup.path().join("notify");
+    let systemd = Systemd::listen(&path);
+    let mut proxy = setup.env("NOTIFY_SOCKET", path.to_str().unwrap()).start();
+    assert!(systemd.next().starts_with("READY=1"));
     // Ready, and gone.
-    let mut stream = UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
-    offered(&mut stream);
-    stream.write_all(b"ready 1\n").unwrap();
-    drop(stream);
+    let mut successor = Successor::ask(&proxy);
+    successor.ready();
+    drop(successor);
     // Ready, and gone once it is its turn.
-    let mut stream = UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
-    offered(&mut stream);
-    stream.write_all(b"ready 1\n").unwrap();
-    let mut answer = [0; 6];
-    stream.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"yours\n");
-    drop(stream);
+    let mut successor = Successor::ask(&proxy);
+    successor.ready();
+    assert_eq!(successor.hear(), "yours\n");
+    drop(successor);
     proxy.log.wait_for("the new process did not take over");
+    // Whom systemd takes for the service can't be taken back.
+    systemd.has_heard_nothing();
     assert_eq!(proxy.client().get("/health").status, 200);
     assert!(proxy.is_running());
     // And the next one does.
@@ -340,6 +481,30 @@ fn a_package_upgrade_replaces_the_binary_and_sends_a_signal() {
     assert_eq!(program, installed.binary.canonicalize().unwrap());
 }
 
+#[test]
+fn a_successor_that_ends_while_the_old_one_drains_is_told_of_as_what_it_is() {
+    let mut installed = Installed::start(Setup::new());
+    let old = installed.proxy.pid();
+    // Half a request, so that the drain takes a while.
+    let mut slow = installed.proxy.client();
+    slow.write(HALF);
+    installed
+        .proxy
+        .settles(r#"ati_in_flight{route="/call"}"#, 1.0);
+    installed.proxy.signal("USR2");
+    let new = eventually("the new process", || {
+        installed.proxy.serving_pid().filter(|pid| *pid != old)
+    });
+    let log = installed.proxy.log.clone();
+    log.wait_for("a new process has taken over, draining");
+    kill("KILL", new);
+    let said = log.wait_for("the new process has ended");
+    let message = said["message"].as_str().unwrap();
+    assert!(message.contains("nobody accepts"), "{said}");
+    slow.write(b"cd");
+    assert_eq!(installed.proxy.wait().code(), Some(0));
+}
+
 /// What a process under systemd tells it.
 struct Systemd(UnixDatagram);
 
@@ -354,6 +519,14 @@ impl Systemd {
         let mut buffer = [0; 4096];
         let length = self.0.recv(&mut buffer).expect("systemd waits for news");
         String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
+    }
+
+    /// So far.
+    fn has_heard_nothing(&self) {
+        self.0.set_nonblocking(true).unwrap();
+        let heard = self.0.recv(&mut [0; 1]).map_err(|e| e.kind());
+        assert_eq!(heard, Err(std::io::ErrorKind::WouldBlock));
+        self.0.set_nonblocking(false).unwrap();
     }
 
     /// The next one that isn't the watchdog's.
@@ -399,10 +572,7 @@ fn systemd_hears_of_everything() {
     eventually("the new process", || {
         (installed.proxy.serving_pid() == Some(new)).then_some(())
     });
-    Command::new("kill")
-        .args(["-TERM", &new.to_string()])
-        .status()
-        .unwrap();
+    kill("TERM", new);
     assert_eq!(systemd.next_but_watchdog(), "STOPPING=1");
 }
 

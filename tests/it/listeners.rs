@@ -460,6 +460,26 @@ fn who_is_no_trusted_proxy_may_not_speak_for_others() {
 }
 
 #[test]
+fn a_reload_leaves_nobody_outside_of_a_listener_that_goes_on_expecting_proxy_headers() {
+    let with = "[server]\nproxy_protocol = true\ntrusted_proxies = [\"127.0.0.1\"]\n";
+    let proxy = Setup::new().conf(with).start();
+    let serves = || exchange(proxy.edge, &[header(), ASK.to_vec()].concat());
+    assert!(serves().starts_with("HTTP/1.1 200"));
+    for conf in [
+        "[server]\n",
+        "[server]\nproxy_protocol = false\ntrusted_proxies = [\"unix\"]\n",
+    ] {
+        write(&proxy.path("ati.toml"), conf);
+        let said = proxy.reload();
+        let problems = said["problems"].as_str().unwrap_or_default();
+        assert!(problems.contains("'edge' has proxy_protocol"), "{said}");
+        assert!(serves().starts_with("HTTP/1.1 200"));
+    }
+    write(&proxy.path("ati.toml"), with);
+    assert_eq!(proxy.reload()["message"], "reload done");
+}
+
+#[test]
 fn proxy_headers_come_before_tls() {
     let authority = Authority::new();
     let conf =

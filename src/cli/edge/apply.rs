@@ -70,7 +70,8 @@ impl Vault {
     }
 
     pub fn sealed(&self) -> Result<Vec<u8>, Failure> {
-        std::fs::read(self.keyring()).map_err(|e| failed(&self.keyring(), &e))
+        // It may be written back, and then it belongs to the folder's owner: it must be no file that only we can read.
+        files::read_unlinked(&self.keyring()).map_err(|e| failed(&self.keyring(), &e))
     }
 
     /// Seal and replace, whole. Says how large it is.
