@@ -152,7 +152,7 @@ pub(super) fn read(section: &mut Section<'_>, conf: &Path) -> Option<Listener> {
     let Some(listen) = listen else {
         section.problem(
             "listen",
-            "a listener needs an address, like 0.0.0.0:443 or unix:/run/ati/edge.sock",
+            "a listener needs an address, like 0.0.0.0:443 or unix:/run/ati-front/edge.sock",
         );
         return None;
     };
@@ -179,7 +179,7 @@ fn parse(listen: &str, mode: Option<&str>, conf: &Path) -> Result<Address, (&'st
         let address = listen.parse().map(Address::Tcp);
         return address.map_err(|_| {
             let message =
-                format!("'{listen}' is neither like 0.0.0.0:443 nor like unix:/run/ati/edge.sock");
+                format!("'{listen}' is neither like 0.0.0.0:443 nor like unix:/run/ati-front/edge.sock");
             ("listen", message)
         });
     };
