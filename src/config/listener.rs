@@ -178,8 +178,9 @@ fn parse(listen: &str, mode: Option<&str>, conf: &Path) -> Result<Address, (&'st
         }
         let address = listen.parse().map(Address::Tcp);
         return address.map_err(|_| {
-            let message =
-                format!("'{listen}' is neither like 0.0.0.0:443 nor like unix:/run/ati-front/edge.sock");
+            let message = format!(
+                "'{listen}' is neither like 0.0.0.0:443 nor like unix:/run/ati-front/edge.sock"
+            );
             ("listen", message)
         });
     };

@@ -134,6 +134,11 @@ impl<E: Clone + Send + 'static> Pool<E> {
         }
     }
 
+    /// Nobody will need this one again. One that is being opened closes as soon as it is open.
+    pub fn discard(&self, key: Key) {
+        self.lock().remove(&key);
+    }
+
     /// What it failed for is over: whoever needs it next may try at once.
     pub fn pardon(&self, key: Key) {
         if let Some(slot) = self.lock().get(&key) {
@@ -374,6 +379,20 @@ mod tests {
         // Unless its cause is gone.
         pool.pardon(KEY);
         assert_eq!(get().await, "no 2");
+    }
+
+    #[tokio::test]
+    async fn what_is_discarded_while_it_is_opened_is_closed() {
+        let (pool, made) = (Pool::<String>::default(), Arc::default());
+        let impatient = tokio::time::timeout(Duration::from_millis(1), get(&pool, KEY, &made));
+        assert!(impatient.await.is_err());
+        pool.discard(KEY);
+        assert_eq!(get(&pool, KEY, &made).await.number, 1);
+        let left = pool.open::<Door>();
+        assert_eq!(
+            left.iter().map(|(_, door)| door.number).collect::<Vec<_>>(),
+            [1]
+        );
     }
 
     #[tokio::test]

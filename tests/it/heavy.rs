@@ -24,12 +24,6 @@ fn memory(proxy: &Proxy) -> (u64, u64) {
     (field("VmRSS:"), field("VmHWM:"))
 }
 
-fn descriptors(proxy: &Proxy) -> usize {
-    std::fs::read_dir(format!("/proc/{}/fd", proxy.pid()))
-        .unwrap()
-        .count()
-}
-
 fn read_head(stream: &mut TcpStream) {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -128,7 +122,7 @@ fn thousands_of_idle_connections_come_and_go() {
         )
         .start();
     proxy.client().get("/svc/x");
-    let at_rest = descriptors(&proxy);
+    let at_rest = proxy.descriptors();
 
     let mut idle: Vec<Client> = (0..2000).map(|_| proxy.client()).collect();
     for client in &mut idle {
@@ -154,7 +148,7 @@ fn thousands_of_idle_connections_come_and_go() {
     });
     // A few to the upstream are kept for the next request.
     eventually("descriptors back", || {
-        (descriptors(&proxy) <= at_rest + 16).then_some(())
+        (proxy.descriptors() <= at_rest + 16).then_some(())
     });
     sockets.wait_until_left();
 }

@@ -15,6 +15,7 @@ use crate::catalog::mcp::{Listed, Listing};
 use crate::error::McpError;
 use crate::exec::Watcher;
 use crate::exec::http::{Means, Presents, obtain};
+use crate::runtime::{Key, Pool};
 
 /// One call.
 pub async fn call(
@@ -131,15 +132,13 @@ async fn converse<Q: Question>(
         let secrets = obtain(&target.presents, target.source, means);
         let secrets = timeout_at(deadline, secrets).await.map_err(timeout)??;
         let key = target.key_of_call();
+        let _over = target.is_for_one_call().then(|| OneCall { sessions, key });
         let opened = timeout_at(deadline, open(target, key, &secrets, means)).await;
         let error = match opened.map_err(timeout).flatten() {
             Err(error) => error,
             Ok(session) => {
                 let mut sent = false;
                 let answer = timeout_at(deadline, question.ask(&session, &mut sent)).await;
-                if target.is_for_one_call() {
-                    sessions.forget(key, &session);
-                }
                 match answer {
                     Ok(Ok(answer)) => return Ok((answer, session)),
                     // The server may have done it, so only where that doesn't matter, and once.
@@ -169,6 +168,18 @@ async fn converse<Q: Question>(
             }
             _ => return Err(error),
         }
+    }
+}
+
+/// A session that is for one call is over with it, also where whoever called has left.
+struct OneCall<'a> {
+    sessions: &'a Pool<McpError>,
+    key: Key,
+}
+
+impl Drop for OneCall<'_> {
+    fn drop(&mut self) {
+        self.sessions.discard(self.key);
     }
 }
 

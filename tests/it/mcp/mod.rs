@@ -278,13 +278,8 @@ fn callers_that_vanish_cancel_their_calls_and_leave_nothing_behind() {
         ),
     );
     let proxy = started(setup);
-    let descriptors = || {
-        std::fs::read_dir(format!("/proc/{}/fd", proxy.pid()))
-            .unwrap()
-            .count()
-    };
     result(&proxy, "s:echo", json!({"text": "x"}));
-    let before = descriptors();
+    let before = proxy.descriptors();
     let body = json!({"tool_name": "s:once", "args": {"ms": 30_000}}).to_string();
     let request = format!(
         "POST /call HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
@@ -312,7 +307,7 @@ fn callers_that_vanish_cancel_their_calls_and_leave_nothing_behind() {
         (text.matches("notifications/cancelled").count() >= 64).then_some(())
     });
     eventually("the descriptors", || {
-        (descriptors() <= before + 2).then_some(())
+        (proxy.descriptors() <= before + 2).then_some(())
     });
     let lines = proxy.wait_for_audit(202);
     assert_eq!(
@@ -571,6 +566,27 @@ fn what_is_minted_is_taken_out_and_replaced() {
         pids.insert(result(&proxy, "s:pid", json!({})).as_u64().unwrap());
     }
     assert_eq!(pids.len(), 3);
+    // Which is gone with the call, also where its caller is.
+    eventually("the end of the servers", || {
+        pids.iter().all(|pid| !is_alive(*pid as u32)).then_some(())
+    });
+    let before = proxy.descriptors();
+    let callers: Vec<Client> = (0..3)
+        .map(|_| {
+            let mut client = proxy.client();
+            let body = json!({"tool_name": "s:once", "args": {"ms": 30_000}}).to_string();
+            let length = body.len();
+            let request =
+                format!("POST /call HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}");
+            client.write(request.as_bytes());
+            client
+        })
+        .collect();
+    proxy.settles(r#"ati_in_flight{route="/call"}"#, 3.0);
+    drop(callers);
+    eventually("the descriptors", || {
+        (proxy.descriptors() <= before).then_some(())
+    });
 }
 
 #[test]
