@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rmcp::RoleClient;
 use rmcp::model::{
@@ -14,13 +13,12 @@ use rmcp::model::{
 use rmcp::transport::Transport;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
-use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio::process::{ChildStderr, ChildStdout};
 use tokio::task::JoinHandle;
 
 use super::news::News;
+use super::outbox::{Outbox, outbox};
 use super::session::Link;
 use super::trouble::Trouble;
 use crate::credential::Attachment;
@@ -29,9 +27,6 @@ use crate::process::{Lifeline, Streams};
 
 /// What one message may have.
 pub const LONGEST_MESSAGE: usize = 50_000_000;
-/// Messages that wait for a server to read them, and how long all of them may be together. One that doesn't read gets no more.
-const OUTGOING: usize = 256;
-const MOST_WAITING: usize = 64 << 20;
 /// After so many lines in a row of something else, it isn't going to be MCP.
 const MOST_GARBAGE: usize = 1000;
 /// Read whole, so that secrets are found in it, and kept in part.
@@ -44,9 +39,7 @@ const LONGEST_ID: usize = 256;
 
 pub struct Lines {
     provider: Arc<str>,
-    outgoing: Option<mpsc::Sender<Vec<u8>>>,
-    /// Bytes that wait to be read.
-    waiting: Arc<AtomicUsize>,
+    outgoing: Option<Outbox>,
     stdout: BufReader<ChildStdout>,
     /// The line that is being read. It is kept here because a read may be given up and begun anew.
     line: Vec<u8>,
@@ -75,19 +68,17 @@ impl Lines {
         link: &Link,
     ) -> Self {
         let (trouble, news) = (link.trouble.clone(), link.news.clone());
-        let (outgoing, messages) = mpsc::channel(OUTGOING);
+        let (outgoing, unread) = outbox();
         tokio::spawn(listen(
             provider.clone(),
             streams.stderr,
             secrets.clone(),
             trouble.clone(),
         ));
-        let waiting = Arc::<AtomicUsize>::default();
         Lines {
             provider: provider.clone(),
             outgoing: Some(outgoing),
-            writer: tokio::spawn(write(streams.stdin, messages, waiting.clone())),
-            waiting,
+            writer: tokio::spawn(unread.write_to(streams.stdin)),
             stdout: BufReader::with_capacity(64 << 10, streams.stdout),
             line: Vec::new(),
             trouble,
@@ -145,11 +136,6 @@ impl Lines {
     }
 }
 
-/// The server doesn't read what it was sent before.
-fn full() -> io::Error {
-    io::Error::from(io::ErrorKind::WouldBlock)
-}
-
 impl Transport<RoleClient> for Lines {
     type Error = io::Error;
 
@@ -164,23 +150,12 @@ impl Transport<RoleClient> for Lines {
                 _ => {}
             }
         }
-        let (outgoing, waiting) = (self.outgoing.clone(), self.waiting.clone());
+        let outgoing = self.outgoing.clone();
         async move {
             let mut line = serde_json::to_vec(&message)?;
             line.push(b'\n');
             let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
-            let outgoing = outgoing.ok_or_else(gone)?;
-            // Nobody waits here: whoever left would go on waiting, with all that it wanted to say.
-            let place = outgoing.try_reserve().map_err(|e| match e {
-                TrySendError::Full(()) => full(),
-                TrySendError::Closed(()) => gone(),
-            })?;
-            if waiting.load(Ordering::Relaxed) > MOST_WAITING {
-                return Err(full());
-            }
-            waiting.fetch_add(line.len(), Ordering::Relaxed);
-            place.send(line);
-            Ok(())
+            outgoing.ok_or_else(gone)?.put(line)
         }
     }
 
@@ -212,8 +187,7 @@ impl Transport<RoleClient> for Lines {
                 Heard::Nothing => {}
                 // We offer servers nothing, so there is nothing to think about; and one that asks without listening must not fill us up.
                 Heard::Asked(answer) => {
-                    self.waiting.fetch_add(answer.len(), Ordering::Relaxed);
-                    let sent = self.outgoing.as_ref().map(|to| to.try_send(answer));
+                    let sent = self.outgoing.as_ref().map(|to| to.put(answer));
                     if !matches!(sent, Some(Ok(()))) {
                         self.ended("the server asks more than it listens");
                         return None;
@@ -342,19 +316,6 @@ pub fn values(text: &[u8]) -> usize {
         }
     }
     count
-}
-
-async fn write(
-    mut stdin: ChildStdin,
-    mut messages: mpsc::Receiver<Vec<u8>>,
-    waiting: Arc<AtomicUsize>,
-) {
-    while let Some(line) = messages.recv().await {
-        if stdin.write_all(&line).await.is_err() || stdin.flush().await.is_err() {
-            return;
-        }
-        waiting.fetch_sub(line.len(), Ordering::Relaxed);
-    }
 }
 
 /// What a server says on stderr is for whoever looks for a fault.

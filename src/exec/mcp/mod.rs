@@ -5,6 +5,7 @@ mod bounded;
 mod http;
 mod lines;
 mod news;
+mod outbox;
 mod pace;
 mod result;
 mod session;

@@ -90,7 +90,7 @@ fn a_banner_on_stdout_is_no_reason_to_give_up() {
 }
 
 #[test]
-fn a_server_that_stops_listening_is_bounded_and_replaced() {
+fn a_server_that_stops_listening_is_replaced() {
     let setup = with("good", "");
     let gate = setup.path().join("deaf-once");
     let setup = setup.manifest(
@@ -102,25 +102,9 @@ fn a_server_that_stops_listening_is_bounded_and_replaced() {
         ),
     );
     let proxy = started(setup.conf("[tools]\ntimeout_seconds = 1\n"));
-    // From its first call on it reads no more. Callers come with much to say, and leave.
-    let heavy = json!({"text": "x".repeat(8 << 20)});
-    let mut errors = HashSet::new();
-    eventually("no more is taken", || {
-        let answer = proxy.call(None, "s:echo", heavy.clone());
-        let error = answer.json()["error"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        errors.insert(error);
-        let full = |error: &String| error.contains("too many calls wait");
-        errors.iter().any(full).then_some(())
-    });
-    assert!(
-        errors
-            .iter()
-            .any(|error| error.contains("did not answer within 1 s")),
-        "{errors:?}"
-    );
+    // From its first call on it reads no more.
+    let error = failure(&proxy, "s:echo", json!({"text": "x"}));
+    assert!(error.contains("did not answer within 1 s"), "{error}");
     eventually("another server", || {
         let answer = proxy.call(None, "s:echo", json!({"text": "still here"}));
         (answer.status == 200).then_some(())
