@@ -124,18 +124,25 @@ fn thousands_of_idle_connections_come_and_go() {
     proxy.client().get("/svc/x");
     let at_rest = proxy.descriptors();
 
-    let mut idle: Vec<Client> = (0..2000).map(|_| proxy.client()).collect();
-    for client in &mut idle {
-        assert_eq!(client.get("/svc/x").status, 200);
-    }
-    let mut tunnels: Vec<Client> = (0..500).map(|_| proxy.client()).collect();
-    for client in &mut tunnels {
-        client.write(
-            b"GET /ws/x HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
-              sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\nsec-websocket-version: 13\r\n\r\n",
-        );
-        assert_eq!(client.read(false).status, 101);
-    }
+    // Each asks as soon as it is there: who says nothing for long isn't kept.
+    let idle: Vec<Client> = (0..2000)
+        .map(|_| {
+            let mut client = proxy.client();
+            assert_eq!(client.get("/svc/x").status, 200);
+            client
+        })
+        .collect();
+    let tunnels: Vec<Client> = (0..500)
+        .map(|_| {
+            let mut client = proxy.client();
+            client.write(
+                b"GET /ws/x HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
+                  sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\nsec-websocket-version: 13\r\n\r\n",
+            );
+            assert_eq!(client.read(false).status, 101);
+            client
+        })
+        .collect();
     proxy.settles(r#"ati_in_flight{route="ws"}"#, 500.0);
     assert_eq!(proxy.client().get("/svc/x").status, 200);
     let (with_all, _) = memory(&proxy);
