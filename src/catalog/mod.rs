@@ -104,11 +104,23 @@ impl Catalog {
             let Some(listing) = listings.get(&provider.name) else {
                 continue;
             };
+            let written = self.written.iter();
+            let written: Vec<_> = written
+                .filter(|tool| tool.provider.name == provider.name)
+                .collect();
             for (name, listed) in listing.named(&provider.name) {
                 let tool = Tool::of_listed(name, listed, provider);
+                let named = |one: &&&Arc<Tool>| one.name == tool.name;
+                // Whatever the manifest calls it.
+                let meant = |one: &&&Arc<Tool>| one.endpoint == tool.endpoint;
+                let known = written.iter().find(named);
+                let tool = match known.or_else(|| written.iter().find(meant)) {
+                    Some(written) => written.as_listed(tool),
+                    None => tool,
+                };
                 match catalog.by_name.get(&tool.name) {
                     Some(&known) if catalog.tools[known].provider.name == provider.name => {
-                        catalog.tools[known] = Arc::new(catalog.tools[known].as_listed(tool));
+                        catalog.tools[known] = Arc::new(tool);
                     }
                     // Another provider's tool is not its to replace.
                     Some(_) => {}

@@ -100,10 +100,7 @@ impl Tool {
                 Method::GET
             }
         };
-        let scope = s.take("scope").or_else(|| {
-            let by_name = || format!("tool:{name}");
-            (!provider.internal).then(by_name)
-        });
+        let scope = s.take("scope").or_else(|| default_scope(&name, provider));
         let endpoint = s.take("endpoint").unwrap_or_else(|| match provider.mcp() {
             // What its server calls it.
             Some(_) => own_name(&name, &provider.name).to_owned(),
@@ -148,7 +145,7 @@ impl Tool {
             tags.dedup();
         }
         let scope = over.scope.clone();
-        let scope = scope.or_else(|| (!provider.internal).then(|| format!("tool:{name}")));
+        let scope = scope.or_else(|| default_scope(&name, provider));
         let extract = over.response_extract.as_deref();
         Tool {
             metrics: METRICS.tool(&provider.name, &name),
@@ -175,7 +172,7 @@ impl Tool {
             haystack: OnceLock::new(),
             provider: provider.clone(),
             description: listed.description.clone(),
-            scope: (!provider.internal).then(|| format!("tool:{name}")),
+            scope: default_scope(&name, provider),
             method: Method::POST,
             // What its server calls it.
             endpoint: listed.name.clone(),
@@ -197,7 +194,11 @@ impl Tool {
         };
         Tool {
             description,
-            scope: self.scope.clone(),
+            scope: if self.scope == default_scope(&self.name, &self.provider) {
+                listed.scope
+            } else {
+                self.scope.clone()
+            },
             extract: self.extract.clone(),
             tags: self.tags.clone(),
             hint: self.hint.clone(),
@@ -239,6 +240,11 @@ impl Tool {
     pub fn input_schema(&self) -> &Value {
         &self.schema.value
     }
+}
+
+/// Where nobody has said another.
+fn default_scope(name: &str, provider: &Provider) -> Option<String> {
+    (!provider.internal).then(|| format!("tool:{name}"))
 }
 
 /// Without the provider's name before it.

@@ -113,8 +113,8 @@ impl<V, E: Clone> Fresh<V, E> {
         }
     }
 
-    /// Whoever needs it next has it made anew, unless somebody already has.
-    pub fn forget(&self, key: Key, value: &Arc<V>) {
+    /// Whoever needs it next has it made anew, unless somebody already has. Whether that is so: another one isn't made so soon.
+    pub fn forget(&self, key: Key, value: &Arc<V>) -> bool {
         let slot = self.slot(key);
         let mut forgotten = slot
             .forgotten
@@ -122,10 +122,15 @@ impl<V, E: Clone> Fresh<V, E> {
             .unwrap_or_else(PoisonError::into_inner);
         let current = slot.current.load_full();
         let same = current.is_some_and(|entry| Arc::ptr_eq(&entry.value, value));
-        if same && forgotten.is_none_or(|at| at.elapsed() > PAUSE) {
+        if !same {
+            return true;
+        }
+        let may = forgotten.is_none_or(|at| at.elapsed() > PAUSE);
+        if may {
             *forgotten = Some(Instant::now());
             slot.current.store(None);
         }
+        may
     }
 
     fn slot(&self, key: Key) -> Arc<Slot<V, E>> {

@@ -46,6 +46,8 @@ struct State<E> {
     /// How often in a row one has ended soon after it was opened.
     deaths: u32,
     failed: Option<(Instant, E)>,
+    /// Whether nobody will need it again.
+    discarded: bool,
 }
 
 struct Entry<E> {
@@ -117,7 +119,7 @@ impl<E: Clone + Send + 'static> Pool<E> {
             let waits = state
                 .failed
                 .as_ref()
-                .is_some_and(|(at, _)| at.elapsed() < LONGEST_PAUSE);
+                .is_some_and(|(at, _)| !state.discarded && at.elapsed() < LONGEST_PAUSE);
             state.current.is_some() || waits || Arc::strong_count(slot) > 1
         });
     }
@@ -134,9 +136,17 @@ impl<E: Clone + Send + 'static> Pool<E> {
         }
     }
 
-    /// Nobody will need this one again. One that is being opened closes as soon as it is open.
+    /// Nobody will need this one again. One that is being opened closes as soon as it is open, and has its place until then.
     pub fn discard(&self, key: Key) {
-        self.lock().remove(&key);
+        let mut slots = self.lock();
+        if let Some(slot) = slots.get(&key) {
+            if Arc::strong_count(slot) == 1 {
+                slots.remove(&key);
+                return;
+            }
+            let mut state = slot.lock();
+            (state.discarded, state.current) = (true, None);
+        }
     }
 
     /// What it failed for is over: whoever needs it next may try at once.
@@ -177,6 +187,7 @@ impl<E: Clone + Send + 'static> Pool<E> {
                     failures: 0,
                     deaths: 0,
                     failed: None,
+                    discarded: false,
                 }),
                 note: AtomicU8::new(0),
             })
@@ -211,7 +222,7 @@ impl<E: Clone + Send + 'static> Slot<E> {
                 let session = Arc::new(session);
                 let now = Instant::now();
                 (state.failed, state.failures) = (None, 0);
-                state.current = Some(Entry {
+                state.current = (!state.discarded).then(|| Entry {
                     session: session.clone(),
                     opened: now,
                     used: now,
@@ -387,6 +398,14 @@ mod tests {
         let impatient = tokio::time::timeout(Duration::from_millis(1), get(&pool, KEY, &made));
         assert!(impatient.await.is_err());
         pool.discard(KEY);
+        // It has its place until it is open.
+        assert_eq!(pool.lock().len(), 1);
+        while pool.lock().values().any(|slot| Arc::strong_count(slot) > 1) {
+            tokio::task::yield_now().await;
+        }
+        assert!(pool.open::<Door>().is_empty());
+        pool.discard(KEY);
+        assert_eq!(pool.lock().len(), 0);
         assert_eq!(get(&pool, KEY, &made).await.number, 1);
         let left = pool.open::<Door>();
         assert_eq!(

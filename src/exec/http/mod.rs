@@ -134,9 +134,9 @@ async fn call(
     let mut presented = attachment;
     if let Presents::Minted(mint) = presents
         && answer.is_unauthorized()
-    {
         // It was good when it was made; it isn't any more. Once: a second refusal means something else.
-        means.runtime.minted.forget(mint.key, &presented);
+        && means.runtime.minted.forget(mint.key, &presented)
+    {
         presented = obtain(presents, source, means).await?;
         answer = send::send(&wire, &presented, source, means).await?;
     }

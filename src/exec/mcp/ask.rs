@@ -154,7 +154,10 @@ async fn converse<Q: Question>(
                         target.clean(error, &session.secrets)
                     }
                     Err(late) => {
-                        session.suspect();
+                        // One that is for this call is over anyway.
+                        if !target.is_for_one_call() {
+                            session.suspect();
+                        }
                         timeout(late)
                     }
                 }
@@ -162,8 +165,11 @@ async fn converse<Q: Question>(
         };
         match &target.presents {
             // It was good when it was made. Once: a second refusal means something else.
-            Presents::Minted(mint) if again && is_unauthorized(&error) => {
-                means.runtime.minted.forget(mint.key, &secrets);
+            Presents::Minted(mint)
+                if again
+                    && is_unauthorized(&error)
+                    && means.runtime.minted.forget(mint.key, &secrets) =>
+            {
                 sessions.pardon(key);
             }
             _ => return Err(error),

@@ -23,7 +23,7 @@ use super::bounded::{READ_ERROR, bounded, read};
 use super::lines::{Heard, LONGEST_MESSAGE, MOST_VALUES, understand, values};
 use super::news::News;
 use super::pace::Pace;
-use super::session::Link;
+use super::session::{Era, Link};
 use crate::credential::Attachment;
 use crate::egress::Clients;
 use crate::error::{McpError, ToolError};
@@ -40,6 +40,8 @@ const MOST_REPLIES: usize = 4;
 const REPLY: Duration = Duration::from_secs(10);
 /// The question which era this is may be one that a server never answers. Less than rmcp waits, which can't go on while a request is under way.
 const PROBE: Duration = Duration::from_secs(8);
+/// How soon a stream is resumed that broke off.
+const RESUME: Duration = Duration::from_millis(250);
 /// How long a server may take to hear that a session is over.
 const GOODBYE: Duration = Duration::from_secs(5);
 /// Codes that only a server of the stateless era has.
@@ -62,6 +64,8 @@ struct Inner {
     url: Url,
     attachment: Arc<Attachment>,
     news: Arc<News>,
+    /// What is known of the server.
+    era: Era,
     /// Ends with the session: rmcp leaves what it has begun to itself.
     lease: watch::Receiver<()>,
     /// How often a stream that the server ends is asked for again.
@@ -77,6 +81,7 @@ impl Endpoint {
         source: Option<IpAddr>,
         url: Url,
         attachment: Arc<Attachment>,
+        era: Era,
         link: &Link,
     ) -> Self {
         Endpoint(Arc::new(Inner {
@@ -86,6 +91,7 @@ impl Endpoint {
             url,
             attachment,
             news: link.news.clone(),
+            era,
             lease: link.lease.subscribe(),
             pace: Pace::default(),
             replies: Arc::new(Semaphore::new(MOST_REPLIES)),
@@ -193,10 +199,12 @@ impl StreamableHttpClient for Endpoint {
         let asks = asks(&message);
         let posted = self.0.while_wanted(self.post(message, session, custom));
         match asks {
-            Some((id, true)) => match tokio::time::timeout(PROBE, posted).await {
-                Ok(posted) => posted,
-                Err(_) => Ok(answered(no_discover(), id)),
-            },
+            Some((id, true)) if self.0.era == Era::Unknown => {
+                match tokio::time::timeout(PROBE, posted).await {
+                    Ok(posted) => posted,
+                    Err(_) => Ok(answered(no_discover(), id)),
+                }
+            }
             _ => posted.await,
         }
     }
@@ -227,11 +235,17 @@ impl StreamableHttpClient for Endpoint {
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
         let mut headers = self.0.headers(session.as_deref(), custom);
         let mut asking = headers.clone();
-        if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
+        let id = last_event.as_deref().map(HeaderValue::from_str);
+        if let Some(Ok(id)) = id {
             asking.insert(LAST_EVENT, id);
         }
+        // The stream of a call goes on where it broke off, and its caller waits.
+        let pause = match last_event {
+            Some(_) => RESUME,
+            None => self.0.pace.pause(),
+        };
         let asked = async {
-            tokio::time::sleep(self.0.pace.pause()).await;
+            tokio::time::sleep(pause).await;
             self.0.send(Method::GET, asking, None).await
         };
         let response = self.0.while_wanted(asked).await?;

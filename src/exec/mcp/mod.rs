@@ -168,6 +168,7 @@ async fn begin(
                 target.source,
                 url.clone(),
                 secrets.clone(),
+                era,
                 &link,
             );
             // The address is ours to know: rmcp gets a name for it.

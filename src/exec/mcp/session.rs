@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rmcp::RoleClient;
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotificationParam,
@@ -17,6 +16,7 @@ use rmcp::service::{
 };
 use rmcp::transport::Transport;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
+use rmcp::{ClientCacheConfig, RoleClient};
 use tokio::sync::{Semaphore, watch};
 
 use super::http::Refused;
@@ -186,6 +186,9 @@ impl Session {
             Ok(Err(e)) => return Err(unopened(provider, &e, trouble)),
             Ok(Ok(service)) => service,
         };
+        // What a server says now is what is asked for; lists are kept elsewhere.
+        let uncached = ClientCacheConfig::disabled();
+        service.peer().set_response_cache_config(uncached).await;
         let capable = service
             .peer_info()
             .is_some_and(|info| info.capabilities.tools.is_some());

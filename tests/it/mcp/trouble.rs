@@ -167,7 +167,7 @@ fn what_is_refused_while_a_session_is_opened_is_made_anew() {
 #[test]
 fn who_may_call_a_tool_is_for_the_manifest_to_say() {
     let (signer, public) = key_pair();
-    let tools = "[[tools]]\nname = \"s:echo\"\nscope = \"admin:echo\"\nhint = \"careful\"\n\n[[tools]]\nname = \"s:pid\"\n";
+    let tools = "[[tools]]\nname = \"s:echo\"\nscope = \"admin:echo\"\nhint = \"careful\"\n\n[[tools]]\nname = \"s:pid\"\n\n[[tools]]\nname = \"large\"\nscope = \"admin:large\"\n";
     let proxy = started(with("good", tools).jwt(&public));
     let token = |scope: &str| {
         let scope = scope.to_owned();
@@ -177,6 +177,8 @@ fn who_may_call_a_tool_is_for_the_manifest_to_say() {
     let args = json!({"text": "x"});
     assert_eq!(proxy.call(Some(&plain), "s:echo", args.clone()).status, 403);
     assert_eq!(proxy.call(Some(&plain), "s:pid", json!({})).status, 200);
+    // Written without the provider's name, it is meant all the same.
+    assert_eq!(proxy.call(Some(&plain), "s:large", json!({})).status, 403);
     assert_eq!(proxy.call(Some(&admin), "s:echo", args).status, 200);
     let shown = proxy
         .client()

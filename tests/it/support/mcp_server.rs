@@ -153,6 +153,9 @@ fn list(mode: &str, id: &Value, cursor: &Value) {
     if CHANGED.load(std::sync::atomic::Ordering::SeqCst) {
         tools.push(tool("new", json!({})));
     }
+    if mode == "deaf" {
+        return reply(id, json!({"tools": tools, "ttlMs": 3_600_000}));
+    }
     reply(id, json!({"tools": tools}));
 }
 
