@@ -12,7 +12,7 @@ use crate::catalog::mcp::{Mcp, Transport};
 use crate::credential::{Lookup, Template};
 use crate::error::ToolError;
 use crate::exec::http::Presents;
-use crate::exec::mcp::{Era, Server, Target};
+use crate::exec::mcp::{Server, Target};
 
 /// `elsewhere` is the URL that the caller has for it, checked already.
 pub fn target(
@@ -29,10 +29,10 @@ pub fn target(
         ));
     };
     let presents = credentials::resolve(provider, called, lookup, identity, context.prepared)?;
-    let listed = context.catalog.listing(&provider.name);
-    let era = match (&elsewhere, listed) {
-        (None, Some(listing)) => Era::of(&listing.protocol),
-        _ => Era::Unknown,
+    // What a caller brings is another server.
+    let listed = match elsewhere {
+        None => context.catalog.listing(&provider.name).cloned(),
+        Some(_) => None,
     };
     let mut parts: Vec<Zeroizing<Vec<u8>>> = Vec::new();
     let mut depends_on = |part: &[u8]| parts.push(Zeroizing::new(part.to_vec()));
@@ -86,7 +86,7 @@ pub fn target(
         server,
         presents,
         source: mcp.http.source,
-        era,
+        listed,
         told_url: mcp.http.base_url.clone(),
     }))
 }

@@ -138,8 +138,8 @@ impl Catalog {
     }
 
     /// What the server of this provider has said last.
-    pub fn listing(&self, provider: &str) -> Option<&Listing> {
-        self.listings.get(provider).map(Arc::as_ref)
+    pub fn listing(&self, provider: &str) -> Option<&Arc<Listing>> {
+        self.listings.get(provider)
     }
 
     /// A document that can't be read costs its tools, not the start.

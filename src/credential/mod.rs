@@ -269,6 +269,15 @@ impl Attachment {
             needles.remove_from(answer);
         }
     }
+
+    /// The same for a text, which is cut at this length afterwards: half a secret would not be found.
+    pub fn scrub_text(&self, text: impl Into<Vec<u8>>, longest: usize) -> String {
+        let mut bytes = text.into();
+        self.scrub(&mut bytes);
+        let mut text = String::from_utf8_lossy(&bytes).into_owned();
+        text.truncate(text.floor_char_boundary(longest));
+        text
+    }
 }
 
 impl Credential {
@@ -321,6 +330,19 @@ mod tests {
 
     fn resolve(credential: &Credential) -> (Attachment, Gaps) {
         Attachment::resolve(credential, &[], &lookup(&keyring()))
+    }
+
+    #[test]
+    fn a_text_is_cut_only_after_secrets_are_out() {
+        let secret = b"planted-secret-value";
+        let attachment = Attachment::default().with_needles([&secret[..]].into_iter());
+        let text = "sent planted-secret-value, and more";
+        assert_eq!(attachment.scrub_text(text, 10), "sent [REDA");
+        assert_eq!(
+            attachment.scrub_text(text, 1000),
+            "sent [REDACTED], and more"
+        );
+        assert_eq!(attachment.scrub_text("äöü", 3), "ä");
     }
 
     fn headers(attachment: &Attachment, with_auth: bool) -> Vec<(String, String)> {

@@ -237,12 +237,12 @@ mod tests {
     async fn what_is_forgotten_is_made_again_once() {
         let (fresh, maker) = (Arc::<Fresh<usize, String>>::default(), maker(LONG, false));
         let first = fresh.get(KEY, async || maker.make().await).await.unwrap();
-        fresh.forget(KEY, &first);
+        assert!(fresh.forget(KEY, &first));
         let second = fresh.get(KEY, async || maker.make().await).await.unwrap();
         assert_eq!(*second, 2);
         // The first is not the current one any more, and the second isn't made anew for every refusal.
-        fresh.forget(KEY, &first);
-        fresh.forget(KEY, &second);
+        assert!(fresh.forget(KEY, &first));
+        assert!(!fresh.forget(KEY, &second));
         assert!(all(&fresh, &maker).await.iter().all(|got| *got == Ok(2)));
     }
 

@@ -153,14 +153,12 @@ impl Inner {
     /// What a server says when it says no, without what it was told.
     async fn status(&self, response: reqwest::Response) -> McpError {
         let status = response.status().as_u16();
-        let mut body = read(response, READ_ERROR).await.unwrap_or_default();
-        self.attachment.scrub(&mut body);
-        let body = String::from_utf8_lossy(&body);
-        let body = body.trim();
+        let body = read(response, READ_ERROR).await.unwrap_or_default();
+        let body = self.attachment.scrub_text(body.trim_ascii(), LONGEST_ERROR);
         McpError::Status {
             provider: self.provider.to_string(),
             status,
-            body: body[..body.floor_char_boundary(LONGEST_ERROR)].to_owned(),
+            body,
         }
     }
 

@@ -194,9 +194,8 @@ impl Transport<RoleClient> for Lines {
                     }
                 }
                 Heard::Garbage => {
-                    let mut line = line.to_vec();
-                    self.secrets.scrub(&mut line);
-                    let many = self.trouble.garbage(&String::from_utf8_lossy(&line));
+                    let line = self.secrets.scrub_text(line, LONGEST_STDERR_LINE);
+                    let many = self.trouble.garbage(&line);
                     if many >= MOST_GARBAGE {
                         self.ended("the server speaks something else");
                         return None;
@@ -326,13 +325,10 @@ async fn listen(
     trouble: Arc<Trouble>,
 ) {
     let mut stderr = BufReader::new(stderr);
-    while let Ok(Some(mut line)) = short_line(&mut stderr).await {
-        secrets.scrub(&mut line);
-        let line = String::from_utf8_lossy(&line);
-        let line = line.trim_end();
-        let line = &line[..line.floor_char_boundary(SHOWN_STDERR_LINE)];
+    while let Ok(Some(line)) = short_line(&mut stderr).await {
+        let line = secrets.scrub_text(line.trim_ascii_end(), SHOWN_STDERR_LINE);
         tracing::debug!(provider = %provider, "stderr: {line}");
-        trouble.heard(line);
+        trouble.heard(&line);
     }
 }
 

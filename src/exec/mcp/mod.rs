@@ -22,9 +22,10 @@ use url::Url;
 use zeroize::Zeroizing;
 
 pub use ask::{Told, call, list};
-pub use session::{Era, Session};
+pub use session::Session;
 
 use self::http::Endpoint;
+use crate::catalog::mcp::Listing;
 use crate::credential::Attachment;
 use crate::egress::Clients;
 use crate::error::{McpError, ToolError};
@@ -32,7 +33,7 @@ use crate::exec::http::{Means, Presents};
 use crate::process::{self, Resident};
 use crate::runtime::Key;
 use lines::Lines;
-use session::{AT_A_TIME, Link};
+use session::{AT_A_TIME, Era, Link};
 
 /// How long a server may take to get ready, and to list its tools.
 const START: Duration = Duration::from_secs(30);
@@ -47,8 +48,8 @@ pub struct Target {
     pub server: Server,
     pub presents: Presents,
     pub source: Option<IpAddr>,
-    /// How it was spoken to when it was last listed.
-    pub era: Era,
+    /// What it said last about its tools, and how.
+    pub listed: Option<Arc<Listing>>,
     /// The URL as the manifest has it: what may be told.
     pub told_url: String,
 }
@@ -117,7 +118,10 @@ async fn opened(
     let era = match note {
         1 => Era::Handshake,
         2 => Era::Stateless,
-        _ => target.era,
+        _ => {
+            let listed = target.listed.as_ref();
+            listed.map_or(Era::Unknown, |listing| Era::of(&listing.protocol))
+        }
     };
     let begun = match begin(&target, &secrets, &clients, era).await {
         // It may have learned another way of speaking since.
@@ -203,12 +207,7 @@ impl Target {
 
     /// A server may repeat what it was told in what it complains about, at any length.
     fn clean(&self, error: McpError, secrets: &Attachment) -> McpError {
-        let clean = |text: String| {
-            let mut bytes = text.into_bytes();
-            secrets.scrub(&mut bytes);
-            let text = String::from_utf8_lossy(&bytes);
-            text[..text.floor_char_boundary(LONGEST_ERROR)].to_owned()
-        };
+        let clean = |text: String| secrets.scrub_text(text, LONGEST_ERROR);
         match error {
             McpError::Ended { provider, what } => McpError::Ended {
                 provider,

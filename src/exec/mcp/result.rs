@@ -13,11 +13,8 @@ const LONGEST_ERROR: usize = 64 << 10;
 /// One item is the result itself: a text that is JSON is that JSON. Several stay together. What was attached is taken out.
 pub fn shape(result: &CallToolResult, secrets: &Attachment) -> Result<Box<RawValue>, McpError> {
     if result.is_error == Some(true) {
-        let mut text = complaint(result).into_bytes();
-        secrets.scrub(&mut text);
-        let text = String::from_utf8_lossy(&text);
-        let end = text.floor_char_boundary(LONGEST_ERROR);
-        return Err(McpError::Tool(text[..end].to_owned()));
+        let text = secrets.scrub_text(complaint(result), LONGEST_ERROR);
+        return Err(McpError::Tool(text));
     }
     let mut bytes = match result.content.as_slice() {
         [ContentBlock::Text(text)] => text_of(&text.text),

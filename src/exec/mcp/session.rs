@@ -30,6 +30,8 @@ use crate::runtime::Pooled;
 /// Calls that a server is given at a time, and how many may wait for that.
 pub const AT_A_TIME: usize = 64;
 const WAITING: usize = 1024;
+/// More of what a server says about its progress is no news.
+const LONGEST_NEWS: usize = 4096;
 /// A list of tools is followed this far.
 const MOST_PAGES: usize = 100;
 const MOST_TOOLS: usize = 10_000;
@@ -301,11 +303,8 @@ impl Session {
 
     /// A server may repeat what it was told.
     fn clean(&self, mut progress: Progress) -> Progress {
-        progress.message = progress.message.map(|message| {
-            let mut text = message.into_bytes();
-            self.secrets.scrub(&mut text);
-            String::from_utf8_lossy(&text).into_owned()
-        });
+        let message = progress.message.take();
+        progress.message = message.map(|text| self.secrets.scrub_text(text, LONGEST_NEWS));
         progress
     }
 
