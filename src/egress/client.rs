@@ -18,7 +18,9 @@ use super::{Settings, Unresolved, roots};
 use crate::error::{Problem, UpstreamFault};
 
 const CONNECT: Duration = Duration::from_secs(10);
-const IDLE: Duration = Duration::from_secs(60);
+/// Shorter than servers keep theirs, of which Node's and Python's have five seconds: a request on a connection that is just being closed is lost, and may not be
+/// sent again.
+const IDLE: Duration = Duration::from_secs(4);
 
 /// One client for each thread and source address: whoever opens a connection drives it, and a thread that is busy must not hold up the others.
 /// They are made when they are first used: a command that calls nothing pays for none.

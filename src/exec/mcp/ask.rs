@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{START, Session, Target, open, result};
 use crate::catalog::Tool;
 use crate::catalog::mcp::{Listed, Listing};
-use crate::error::McpError;
+use crate::error::{McpError, ToolError, UpstreamFault};
 use crate::exec::Watcher;
 use crate::exec::http::{Means, Presents, obtain};
 use crate::runtime::{Key, Pool};
@@ -142,8 +142,8 @@ async fn converse<Q: Question>(
                 match answer {
                     Ok(Ok(answer)) => return Ok((answer, session)),
                     // The server may have done it, so only where that doesn't matter, and once.
-                    Ok(Err(McpError::Ended { .. }))
-                        if again && (question.repeatable() || !sent) =>
+                    Ok(Err(error))
+                        if again && broke_off(&error) && (question.repeatable() || !sent) =>
                     {
                         continue;
                     }
@@ -187,6 +187,14 @@ impl Drop for OneCall<'_> {
     fn drop(&mut self) {
         self.sessions.discard(self.key);
     }
+}
+
+/// In the middle, without an answer.
+fn broke_off(error: &McpError) -> bool {
+    matches!(
+        error,
+        McpError::Ended { .. } | McpError::Call(ToolError::Request(UpstreamFault::Closed))
+    )
 }
 
 fn is_unauthorized(error: &McpError) -> bool {

@@ -206,3 +206,36 @@ fn sixty_calls_are_under_way_at_a_time() {
         }
     });
 }
+
+#[test]
+fn a_connection_that_breaks_off_costs_only_what_may_not_be_done_twice() {
+    let calls: Arc<Mutex<Vec<String>>> = Arc::default();
+    let noted = calls.clone();
+    let list = |_: &Received, message: &Value, stream: &mut TcpStream| {
+        (message["method"] == "tools/list").then(|| {
+            let tool = |name: &str, hints: Value| json!({"name": name, "inputSchema": {"type": "object"}, "annotations": hints});
+            let tools = [tool("who", json!({})), tool("again", json!({"idempotentHint": true}))];
+            let answer = with_result(message, "", &json!({"tools": tools}));
+            stream.write_all(answer.as_bytes()).is_ok()
+        })
+    };
+    // The first call of each is read, and the connection closed.
+    let upstream = particular_server(list, move |_, message, stream| {
+        let name = message["params"]["name"].as_str().unwrap().to_owned();
+        let mut calls = noted.lock().unwrap();
+        let first = !calls.contains(&name);
+        calls.push(name);
+        !first && stream.write_all(told(message, "done").as_bytes()).is_ok()
+    });
+    let proxy = started(over_http(&upstream, ""));
+    let error = failure(&proxy, "s:who", json!({}));
+    assert!(error.contains("it closed the connection"), "{error}");
+    assert_eq!(result(&proxy, "s:again", json!({})), "done");
+    assert_eq!(*calls.lock().unwrap(), ["who", "again", "again"]);
+    // What nobody uses is closed by us, before servers do: who comes in that very moment would lose a call. The session goes on.
+    upstream.wait_until_left();
+    assert_eq!(result(&proxy, "s:who", json!({})), "done");
+    let opened = |one: &&Received| body(one)["method"] == "initialize";
+    let received = upstream.received();
+    assert_eq!(received.iter().filter(opened).count(), 2);
+}
