@@ -5,7 +5,15 @@ use std::path::{Path, PathBuf};
 
 /// Bottom up. Rooms of one line don't know each other, except for the lowest.
 const LAYERS: &[&[&str]] = &[
-    &["error", "telemetry", "files", "json", "pattern", "process"],
+    &[
+        "error",
+        "telemetry",
+        "files",
+        "json",
+        "pattern",
+        "process",
+        "request_id",
+    ],
     &["keyring"],
     &["auth", "egress"],
     &["credential"],
