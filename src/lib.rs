@@ -13,7 +13,7 @@
 //!
 //! ```text
 //! cli -> server -> gateway -> api -> call -> filters -> snapshot -> exec -> catalog | route -> runtime -> config
-//!     -> credential -> auth | egress -> keyring -> error, telemetry, files, json, pattern, process, request_id
+//!     -> credential -> auth | egress -> keyring -> derived_key, error, telemetry, files, json, pattern, process, request_id
 //! ```
 //!
 //! tests/it/arch.rs holds the rooms to that; ARCHITECTURE.md says why.
@@ -49,6 +49,7 @@ pub mod egress;
 
 pub mod keyring;
 
+pub mod derived_key;
 pub mod error;
 pub mod files;
 pub mod json;

@@ -4,7 +4,7 @@ mod cost;
 pub mod mcp;
 pub mod openapi;
 pub mod provider;
-pub mod remembered;
+pub mod listing_cache;
 pub mod schema;
 pub mod search;
 mod specs;

@@ -14,7 +14,7 @@ use crate::catalog::{Catalog, Specs};
 use crate::config::{self, ManifestFile, Settings};
 use crate::egress::{self, Clients, Guard, Resolver};
 use crate::error::Problem;
-use crate::exec::http::Prepared;
+use crate::exec::credentials::SharedCredentials;
 use crate::keyring::{self, Fallback, Keyring, SIGNING_SECRET, SessionKey};
 use crate::route::Table;
 
@@ -144,7 +144,7 @@ impl Snapshot {
                 verifier: verifier.map(Arc::new),
                 resolver,
                 clients: Arc::new(clients),
-                prepared: Arc::new(Prepared::new(catalog.providers().len())),
+                prepared: Arc::new(SharedCredentials::new(catalog.providers().len())),
                 settings: Arc::new(settings),
                 catalog: Arc::new(catalog),
                 routes: Arc::new(routes),

@@ -22,7 +22,7 @@ use super::outbox::{Outbox, outbox};
 use super::session::Link;
 use super::trouble::Trouble;
 use crate::credential::Attachment;
-use crate::error::McpError;
+use super::McpError;
 use crate::process::{Lifeline, Streams};
 
 /// What one message may have.

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::credential::Attachment;
-use crate::error::McpError;
+use super::McpError;
 
 /// More of a tool's own error than this says nothing more.
 const LONGEST_ERROR: usize = 64 << 10;

@@ -23,7 +23,7 @@ use super::http::Refused;
 use super::news::News;
 use super::trouble::Trouble;
 use crate::credential::Attachment;
-use crate::error::McpError;
+use super::McpError;
 use crate::exec::{Progress, Watcher};
 use crate::runtime::Pooled;
 
