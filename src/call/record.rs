@@ -59,7 +59,8 @@ impl<'a> Pending<'a> {
             agent_sub: &self.identity.subject,
             job_id: self.identity.job_id.as_deref(),
             sandbox_id: self.identity.sandbox_id.as_deref(),
-            error: error.map(|error| audit::clip(&error)),
+            error: error
+                .map(|error| crate::text::clip_chars(&error, audit::LONGEST_ERROR).to_owned()),
         });
     }
 }
