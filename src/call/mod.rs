@@ -25,7 +25,7 @@ use crate::exec::{self, Watcher};
 use crate::json;
 use crate::keyring::Keyring;
 use crate::request_id::RequestId;
-use crate::runtime::{Runtime, now_millis};
+use crate::runtime::Runtime;
 use crate::telemetry::audit::Audit;
 use record::Pending;
 
@@ -173,7 +173,7 @@ fn limit(tool: &Tool, identity: &Identity, context: Context<'_>) -> Result<(), C
         .rates
         .iter()
         .filter(|(pattern, _)| scope::grants(pattern, &name));
-    let (rates, now) = (&context.runtime.rates, now_millis());
+    let (rates, now) = (&context.runtime.rates, crate::clock::unix_millis());
     let counted = match context.counting {
         Counting::Here => rates.admit(&identity.subject, matching, now),
         Counting::Shared => rates

@@ -128,7 +128,9 @@ impl<'a> Client<'a> {
             job_id: claim("job_id"),
             sandbox_id: claim("sandbox_id"),
             request_id: None,
-            error: failure.map(|failure| audit::clip(&failure.message)),
+            error: failure.map(|failure| {
+                crate::text::clip_chars(&failure.message, audit::LONGEST_ERROR).to_owned()
+            }),
         });
     }
 }

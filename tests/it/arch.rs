@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 /// Bottom up. Rooms of one line don't know each other, except for the lowest.
 const LAYERS: &[&[&str]] = &[
     &[
+        "clock",
         "error",
         "telemetry",
+        "text",
         "files",
         "json",
         "pattern",

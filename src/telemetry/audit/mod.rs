@@ -25,7 +25,8 @@ use file::AuditFile;
 
 /// At the end of a server, calls that were answered must be on disk.
 const FLUSH: Duration = Duration::from_secs(10);
-const LONGEST_ERROR: usize = 1000;
+/// An error message is cut to this many characters in its entry.
+pub const LONGEST_ERROR: usize = 1000;
 
 const TIMESTAMP: &[FormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]+00:00");
@@ -105,9 +106,4 @@ pub fn timestamp(now: SystemTime) -> String {
         .ok()
         .and_then(|now| now.format(TIMESTAMP).ok())
         .unwrap_or_default()
-}
-
-/// As much of a message as a line needs.
-pub fn clip(message: &str) -> String {
-    message.chars().take(LONGEST_ERROR).collect()
 }
