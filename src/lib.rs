@@ -13,7 +13,8 @@
 //!
 //! ```text
 //! cli -> server -> gateway -> api -> call -> filters -> snapshot -> exec -> catalog | route -> runtime -> config
-//!     -> credential -> auth | egress -> keyring -> derived_key, error, telemetry, files, json, pattern, process, request_id
+//!     -> credential -> auth | egress -> keyring -> clock, derived_key, error, telemetry, text, files, json, pattern, process,
+//!     request_id
 //! ```
 //!
 //! tests/it/arch.rs holds the rooms to that; ARCHITECTURE.md says why.
@@ -49,6 +50,7 @@ pub mod egress;
 
 pub mod keyring;
 
+pub mod clock;
 pub mod derived_key;
 pub mod error;
 pub mod files;
@@ -57,3 +59,4 @@ pub mod pattern;
 pub mod process;
 pub mod request_id;
 pub mod telemetry;
+pub mod text;

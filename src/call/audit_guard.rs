@@ -65,7 +65,8 @@ impl<'a> AuditGuard<'a> {
             job_id: self.identity.job_id.as_deref(),
             sandbox_id: self.identity.sandbox_id.as_deref(),
             request_id: Some(self.request_id),
-            error: error.map(|error| audit::clip(&error)),
+            error: error
+                .map(|error| crate::text::clip_chars(&error, audit::LONGEST_ERROR).to_owned()),
         });
     }
 }

@@ -10,6 +10,7 @@ use super::Call;
 use crate::catalog::Provider;
 use crate::catalog::mcp::Mcp;
 use crate::catalog::provider::{Generator, Http, Program};
+use crate::clock::unix_now;
 use crate::config::provider::{Auth, OAuth2};
 use crate::credential::{Attachment, Credential, CredentialError, Gaps, Lookup, Template};
 use crate::derived_key::KeyBuilder;
@@ -18,7 +19,6 @@ use crate::exec::credentials::{
     CallCredential, DeferredCredential, GeneratorRecipe, OAuthRecipe, Recipe,
 };
 use crate::keyring::Secret;
-use crate::snapshot::unix_now;
 
 pub fn resolve(call: &Call<'_>) -> Result<CallCredential, CredentialError> {
     let (provider, lookup) = (call.provider, &call.lookup);
@@ -36,7 +36,10 @@ pub fn resolve(call: &Call<'_>) -> Result<CallCredential, CredentialError> {
     if lookup.is_special(|| provider.key_names()) {
         return Ok(CallCredential::Ready(Arc::new(attachment()?)));
     }
-    let shared = call.context.credentials.get_or_resolve(provider.index, attachment)?;
+    let shared = call
+        .context
+        .credentials
+        .get_or_resolve(provider.index, attachment)?;
     Ok(CallCredential::Ready(shared))
 }
 

@@ -15,7 +15,7 @@ use crate::exec::mcp::{McpError, Server, Target};
 use crate::keyring::Secret;
 
 pub fn target(call: &Call<'_>, mcp: &Mcp) -> Result<Arc<Target>, McpError> {
-    let (provider, lookup) = (call.provider, &call.lookup);
+    let provider = call.provider;
     let credential = credentials::resolve(call)?;
     // The listing is the manifest's own server's; one that the caller names may have other tools.
     let listed = match call.upstream_override {

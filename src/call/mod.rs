@@ -27,7 +27,6 @@ use crate::exec::{self, ExecContext, SharedState, Watcher};
 use crate::json;
 use crate::keyring::Keyring;
 use crate::request_id::RequestId;
-use crate::runtime::now_millis;
 use crate::telemetry::audit::Audit;
 use audit_guard::AuditGuard;
 
@@ -201,7 +200,7 @@ fn limit(tool: &Tool, identity: &Identity, context: Context<'_>) -> Result<(), C
         .rates
         .iter()
         .filter(|(pattern, _)| scope::grants(pattern, &name));
-    let (rates, now) = (&context.runtime.rates, now_millis());
+    let (rates, now) = (&context.runtime.rates, crate::clock::unix_millis());
     let counted = match context.counting {
         Counting::InMemory => rates.admit(&identity.subject, matching, now),
         Counting::InFile => rates

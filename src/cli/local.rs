@@ -10,15 +10,15 @@ use crate::auth::token::{TokenFault, Verifier};
 use crate::call::{self, Args, Context, Counting, Output};
 use crate::catalog::mcp::Listing;
 use crate::catalog::{Catalog, Provider, Specs, Tool, listing_cache};
+use crate::clock::unix_now;
 use crate::config::{self, AUDIT_FILE, Environment, ToolSettings};
 use crate::egress::{self, Clients, Resolver};
 use crate::error::{CallError, Code, ExecError, Failure};
+use crate::exec::SharedState;
 use crate::exec::credentials::SharedCredentials;
 use crate::exec::mcp::{McpError, Told};
 use crate::exec::{self, Watcher};
 use crate::keyring::{self, Fallback, Keyring, Places};
-use crate::exec::SharedState;
-use crate::snapshot::unix_now;
 use crate::telemetry::audit::Audit;
 
 /// A list of tools that is younger needn't be asked for again.
@@ -97,6 +97,7 @@ impl Local {
                 catalog = self.listed(&catalog, provider, told.listing);
             }
             let request = call::Request {
+                request_id: crate::request_id::RequestId::generate(),
                 name,
                 args,
                 identity: &self.identity,

@@ -8,4 +8,4 @@ mod rate;
 pub use crate::derived_key::Key;
 pub use fresh::{Fresh, Made};
 pub use pool::{Pool, Pooled};
-pub use rate::{Exceeded, Windows, now_millis};
+pub use rate::{Exceeded, Windows};

@@ -96,7 +96,9 @@ impl Reloader {
         let old = self.current.load();
         let server = |catalog: &Catalog, name: &str| {
             let provider = catalog.providers().iter().find(|one| one.name == name);
-            provider.and_then(|one| one.mcp()).map(listing_cache::server_id)
+            provider
+                .and_then(|one| one.mcp())
+                .map(listing_cache::server_id)
         };
         let mut listings = listing_cache::load_all(&new.settings.ati_dir, &new.catalog);
         for (name, listing) in self.listings().iter() {

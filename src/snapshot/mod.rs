@@ -36,7 +36,7 @@ pub struct Snapshot {
     /// The way out of tools.
     pub clients: Arc<Clients>,
     /// What tools present that is the same for every caller.
-    pub prepared: Arc<Prepared>,
+    pub prepared: Arc<SharedCredentials>,
     pub keyring_loaded: SystemTime,
 }
 
@@ -286,12 +286,4 @@ fn judge_missing_secret(
                 .key(SIGNING_SECRET),
         );
     }
-}
-
-/// Unix seconds.
-pub fn unix_now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs()
 }

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&[&str]] = &[
     &[
         "derived_key",
+        "clock",
         "error",
         "telemetry",
+        "text",
         "files",
         "json",
         "pattern",

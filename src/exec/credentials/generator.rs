@@ -110,7 +110,11 @@ impl GeneratorRecipe {
 }
 
 /// Where the JSON says what: each injection, or the token by its usual names.
-fn pick(text: &str, inject: &[(String, Inject)], minted: &mut Minted) -> Result<(), CredentialError> {
+fn pick(
+    text: &str,
+    inject: &[(String, Inject)],
+    minted: &mut Minted,
+) -> Result<(), CredentialError> {
     let json: Value =
         serde_json::from_str(text).map_err(|_| failed("Generator output is not JSON"))?;
     if inject.is_empty() {

@@ -38,7 +38,8 @@ impl OAuthRecipe {
         context: ExecContext<'_>,
     ) -> Result<Minted, CredentialError> {
         let exchanged = tokio::time::timeout(TIMEOUT, self.exchange(source, context)).await;
-        exchanged.unwrap_or_else(|_| Err(refused(&format!("timed out after {} s", TIMEOUT.as_secs()))))
+        exchanged
+            .unwrap_or_else(|_| Err(refused(&format!("timed out after {} s", TIMEOUT.as_secs()))))
     }
 
     async fn exchange(

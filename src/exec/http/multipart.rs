@@ -4,9 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
+use super::HttpError;
 use super::style::text;
 use crate::catalog::schema::Schema;
-use super::HttpError;
 
 /// The body and its content type.
 pub fn build(

@@ -325,9 +325,7 @@ fn join(base_url: &str, path: &str, query: &str) -> Result<Url, HttpError> {
     let mut text = String::with_capacity(base_url.len() + path.len() + query.len() + 2);
     let whole = path.starts_with("http://") || path.starts_with("https://");
     if whole && !is_same_origin(base_url, path) {
-        return Err(EgressError::BadUrl(
-            "its endpoint is on another host than base_url",
-            ).into());
+        return Err(EgressError::BadUrl("its endpoint is on another host than base_url").into());
     }
     if !whole {
         text.push_str(base_url.trim_end_matches('/'));
@@ -347,7 +345,8 @@ fn join(base_url: &str, path: &str, query: &str) -> Result<Url, HttpError> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err(EgressError::BadUrl(
             "it contains credentials; auth_type is the place for them",
-            ).into());
+        )
+        .into());
     }
     Ok(url)
 }

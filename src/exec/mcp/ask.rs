@@ -48,7 +48,7 @@ pub struct Told {
 pub async fn list(target: &Arc<Target>, context: ExecContext<'_>) -> Result<Told, McpError> {
     let ((tools, holds), session) = converse(target, context, 2 * START, List).await?;
     let listing = Listing {
-        at: crate::runtime::now_millis() / 1000,
+        at: crate::clock::unix_now(),
         protocol: session.version(),
         tools: tools.into_iter().map(Listed::from).collect(),
     };
@@ -164,17 +164,14 @@ async fn converse<Q: Question>(
                 }
             }
         };
-        match &target.credential {
-            // It was good when it was made. Once: a second refusal context something else.
-            Presents::Minted(mint)
-                if again
-                    && is_unauthorized(&error)
-                    && context.runtime.minted.forget(mint.key, &secrets) =>
-            {
-                sessions.pardon(key);
-            }
-            _ => return Err(error),
+        // One retry: a second refusal is not about the credential's age.
+        let renewed = again
+            && is_unauthorized(&error)
+            && renew_after_refusal(&target.credential, &secrets, context);
+        if !renewed {
+            return Err(error);
         }
+        sessions.pardon(key);
     }
 }
 

@@ -19,6 +19,7 @@ use sse_stream::{Sse, SseStream};
 use tokio::sync::{Semaphore, watch};
 use url::Url;
 
+use super::McpError;
 use super::bounded::{READ_ERROR, bounded, read};
 use super::lines::{Heard, LONGEST_MESSAGE, MOST_VALUES, understand, values};
 use super::news::News;
@@ -26,7 +27,6 @@ use super::pace::Pace;
 use super::session::{Era, Link};
 use crate::credential::Attachment;
 use crate::egress::Clients;
-use super::McpError;
 use crate::egress::EgressError;
 use crate::exec::egress;
 
