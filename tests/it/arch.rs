@@ -16,6 +16,7 @@ const LAYERS: &[&[&str]] = &[
         "pattern",
         "process",
         "request_id",
+        "spool",
     ],
     &["keyring"],
     &["auth", "egress"],
