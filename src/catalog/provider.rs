@@ -12,7 +12,7 @@ use super::mcp::Mcp;
 use super::openapi::Selection;
 use crate::config::fields;
 use crate::config::provider::{self, Auth};
-use crate::config::{ManifestFile, Origin, Section};
+use crate::config::{HandlerKind, ManifestFile, Origin, Section};
 use crate::credential::{Credential, Template};
 use crate::egress;
 use crate::error::{Intro, Problem};
@@ -152,13 +152,13 @@ impl Provider {
                 }
             },
         };
-        match manifest.handler.as_str() {
+        match &manifest.handler {
             // Routes read the rest, and are strict about it.
-            "passthrough" => return provider,
-            kind @ ("http" | "xai") => {
+            HandlerKind::Passthrough => return provider,
+            kind @ (HandlerKind::Http | HandlerKind::Xai) => {
                 let http = Http::read(&mut s, egress, warnings);
                 provider.handler = match kind {
-                    "xai" => Handler::Xai(http),
+                    HandlerKind::Xai => Handler::Xai(http),
                     _ => Handler::Http(http),
                 };
                 // What other handlers read means nothing here, and harms nothing.
@@ -168,7 +168,7 @@ impl Provider {
                 s.finish_leniently(warnings);
                 provider.warn(warnings);
             }
-            "openapi" => {
+            HandlerKind::OpenApi => {
                 let http = Http::read(&mut s, egress, warnings);
                 provider.handler = Handler::OpenApi(Box::new(OpenApi {
                     http,
@@ -193,7 +193,7 @@ impl Provider {
                 s.finish_leniently(warnings);
                 provider.warn(warnings);
             }
-            "mcp" => {
+            HandlerKind::Mcp => {
                 let mcp = Mcp::read(&mut s, egress, warnings);
                 if let Some(key) = mcp.lacks() {
                     let message = "without it there is no server, and there are no tools";
@@ -207,14 +207,12 @@ impl Provider {
                 s.finish_leniently(warnings);
                 provider.warn(warnings);
             }
-            other => {
-                provider.handler = Handler::Absent(other.to_owned());
+            absent @ (HandlerKind::Cli | HandlerKind::FileManager | HandlerKind::Unknown(_)) => {
+                provider.handler = Handler::Absent(absent.name().to_owned());
                 warnings.push(
-                    Problem::new(format!(
-                        "handler '{other}' is not part of this build; its tools are absent"
-                    ))
-                    .file(&manifest.path)
-                    .key("provider.handler"),
+                    Problem::new(absent.absence().unwrap_or_default())
+                        .file(&manifest.path)
+                        .key("provider.handler"),
                 );
             }
         }
