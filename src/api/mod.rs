@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use crate::call::{Context, Counting};
 use crate::error::Refusal;
 use crate::filters::Admitted;
+use crate::request_id::RequestId;
 use crate::route::Builtin;
 use crate::runtime::Runtime;
 use crate::snapshot::Snapshot;
@@ -43,6 +44,7 @@ pub fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a
 
 /// What a request says besides who sends it.
 pub struct Asked<'a> {
+    pub request_id: RequestId,
     pub path: &'a str,
     pub query: Option<&'a str>,
     pub body: Bytes,

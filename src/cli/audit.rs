@@ -127,6 +127,7 @@ impl<'a> Client<'a> {
             agent_sub: claim("sub").unwrap_or("unknown"),
             job_id: claim("job_id"),
             sandbox_id: claim("sandbox_id"),
+            request_id: None,
             error: failure.map(|failure| {
                 crate::text::clip_chars(&failure.message, audit::LONGEST_ERROR).to_owned()
             }),

@@ -97,6 +97,7 @@ impl Local {
                 catalog = self.listed(&catalog, provider, told.listing);
             }
             let request = call::Request {
+                request_id: crate::request_id::RequestId::generate(),
                 name,
                 args,
                 identity: &self.identity,
