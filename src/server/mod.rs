@@ -36,7 +36,7 @@ pub use listen::Addresses;
 
 use crate::api::Services;
 use crate::catalog::listing_cache;
-use crate::config::{self, Environment, Flags, Settings};
+use crate::config::{self, Environment, Flags, HandlerKind, Settings};
 use crate::error::{Code, Failure};
 use crate::exec;
 use crate::exec::SharedState;
@@ -340,9 +340,11 @@ fn upgrade_socket(settings: &Settings, inherited: &mut Inherited) -> Option<Unix
 
 fn announce(snapshot: &Snapshot, addresses: &Addresses) {
     let settings = &snapshot.settings;
-    let handlers = |name: &str| {
+    let handlers = |kind: HandlerKind| {
         let providers = snapshot.catalog.providers().iter();
-        providers.filter(|p| p.handler_name() == name).count()
+        providers
+            .filter(|p| p.handler_name() == kind.name())
+            .count()
     };
     info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -353,8 +355,8 @@ fn announce(snapshot: &Snapshot, addresses: &Addresses) {
         ati_dir = %settings.ati_dir.display(),
         tools = snapshot.catalog.public_count(),
         providers = snapshot.catalog.providers().len(),
-        mcp = handlers("mcp"),
-        openapi = handlers("openapi"),
+        mcp = handlers(HandlerKind::Mcp),
+        openapi = handlers(HandlerKind::OpenApi),
         skills = 0,
         keyring = snapshot.keyring.source().as_str(),
         db = "disabled",

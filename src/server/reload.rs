@@ -281,7 +281,7 @@ pub fn observe(snapshot: &Snapshot, warnings: &[Problem]) {
         .keyring_loaded
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    METRICS.keyring_loaded.set(loaded.as_secs_f64());
+    METRICS.keyring_loaded(loaded.as_secs_f64());
     for (listener, certificate) in snapshot.certificates.iter() {
         METRICS.certificate_expires(listener, certificate.expires);
     }

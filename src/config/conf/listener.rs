@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 
-use super::{Section, beside};
+use super::value::{ConfType, Plain, RawSection, RelativePath, raw_section, relative_to};
+use crate::config::Section;
 
 /// The one that `--bind` and `--port` set.
 pub const EDGE: &str = "edge";
@@ -136,39 +137,56 @@ impl TrustedProxies {
     }
 }
 
-/// Everything of a `[[listener]]`.
-pub(super) fn read(section: &mut Section<'_>, conf: &Path) -> Option<Listener> {
-    let name: Option<String> = section.take("name");
-    let listen: Option<String> = section.take("listen");
-    let mode: Option<String> = section.take("mode");
-    let proxy_protocol = section.take("proxy_protocol").unwrap_or(false);
-    let tls = read_tls(section, conf);
-    if name.as_deref().is_none_or(|name| !is_name(name)) {
-        section.problem(
-            "name",
-            "a listener needs a name of its own: lower-case letters, digits, - and _",
-        );
+raw_section! {
+    /// `[[listener]]`.
+    RawListener {
+        name: Plain<String>,
+        listen: Plain<String>,
+        mode: Plain<String>,
+        proxy_protocol: Plain<bool>,
+        tls: Tls,
     }
-    let Some(listen) = listen else {
-        section.problem(
-            "listen",
-            "a listener needs an address, like 0.0.0.0:443 or unix:/run/ati-front/edge.sock",
-        );
-        return None;
-    };
-    let address = match parse(&listen, mode.as_deref(), conf) {
-        Ok(address) => address,
-        Err((key, message)) => {
-            section.problem(key, message);
-            return None;
+}
+
+/// Every `[[listener]]` that can be used.
+pub(super) fn read_all(root: &mut Section<'_>, conf: &Path) -> Vec<Listener> {
+    let mut listeners = Vec::new();
+    root.each("listener", |section| {
+        let raw = RawListener::take(section, conf);
+        listeners.extend(raw.resolve(section, conf));
+    });
+    listeners
+}
+
+impl RawListener {
+    fn resolve(self, section: &mut Section<'_>, conf: &Path) -> Option<Listener> {
+        if self.name.as_deref().is_none_or(|name| !is_name(name)) {
+            section.problem(
+                "name",
+                "a listener needs a name of its own: lower-case letters, digits, - and _",
+            );
         }
-    };
-    Some(Listener {
-        name: name?,
-        address,
-        proxy_protocol,
-        tls,
-    })
+        let Some(listen) = self.listen else {
+            section.problem(
+                "listen",
+                "a listener needs an address, like 0.0.0.0:443 or unix:/run/ati-front/edge.sock",
+            );
+            return None;
+        };
+        let address = match parse(&listen, self.mode.as_deref(), conf) {
+            Ok(address) => address,
+            Err((key, message)) => {
+                section.problem(key, message);
+                return None;
+            }
+        };
+        Some(Listener {
+            name: self.name?,
+            address,
+            proxy_protocol: self.proxy_protocol.unwrap_or(false),
+            tls: self.tls,
+        })
+    }
 }
 
 fn parse(listen: &str, mode: Option<&str>, conf: &Path) -> Result<Address, (&'static str, String)> {
@@ -184,7 +202,7 @@ fn parse(listen: &str, mode: Option<&str>, conf: &Path) -> Result<Address, (&'st
             ("listen", message)
         });
     };
-    let path = beside(conf, Path::new(path));
+    let path = relative_to(conf, Path::new(path));
     if path.as_os_str().is_empty() || path.as_os_str().len() > LONGEST_PATH {
         let message = format!("a Unix socket's path has 1 to {LONGEST_PATH} bytes");
         return Err(("listen", message));
@@ -196,47 +214,60 @@ fn parse(listen: &str, mode: Option<&str>, conf: &Path) -> Result<Address, (&'st
     }
 }
 
-/// The `tls` table below this one, where there is one.
-pub(super) fn read_tls(section: &mut Section<'_>, conf: &Path) -> Option<Tls> {
-    if !section.has("tls") {
-        return None;
+raw_section! {
+    /// The table `tls` of `[server]` or of a `[[listener]]`.
+    RawTls {
+        certificate: RelativePath,
+        key: RelativePath,
+        client_ca: RelativePath,
+        client_certificates: Plain<String>,
+        http2: Plain<bool>,
     }
-    let mut s = section.section("tls");
-    let certificate: Option<PathBuf> = s.take("certificate");
-    let key: Option<PathBuf> = s.take("key");
-    let ca: Option<PathBuf> = s.take("client_ca");
-    let which: Option<String> = s.take("client_certificates");
-    let http2 = s.take("http2").unwrap_or(true);
-    for (key, missing) in [
-        ("certificate", certificate.is_none()),
-        ("key", key.is_none()),
-    ] {
-        if missing {
-            s.problem(key, "TLS needs a certificate and its key, each a PEM file");
+}
+
+impl ConfType for Tls {
+    type Value = Tls;
+
+    fn take(section: &mut Section<'_>, key: &'static str, conf: &Path) -> Option<Tls> {
+        if !section.has(key) {
+            return None;
         }
+        let mut section = section.section(key);
+        let tls = RawTls::take(&mut section, conf).resolve(&mut section);
+        section.finish();
+        tls
     }
-    let required = match which.as_deref() {
-        None | Some("required") => true,
-        Some("optional") => false,
-        Some(other) => {
-            let message = format!("'{other}' is neither \"required\" nor \"optional\"");
-            s.problem("client_certificates", message);
-            true
+}
+
+impl RawTls {
+    fn resolve(self, section: &mut Section<'_>) -> Option<Tls> {
+        for (key, missing) in [
+            ("certificate", self.certificate.is_none()),
+            ("key", self.key.is_none()),
+        ] {
+            if missing {
+                section.problem(key, "TLS needs a certificate and its key, each a PEM file");
+            }
         }
-    };
-    if which.is_some() && ca.is_none() {
-        s.problem("client_certificates", "needs client_ca");
+        let required = match self.client_certificates.as_deref() {
+            None | Some("required") => true,
+            Some("optional") => false,
+            Some(other) => {
+                let message = format!("'{other}' is neither \"required\" nor \"optional\"");
+                section.problem("client_certificates", message);
+                true
+            }
+        };
+        if self.client_certificates.is_some() && self.client_ca.is_none() {
+            section.problem("client_certificates", "needs client_ca");
+        }
+        Some(Tls {
+            certificate: self.certificate?,
+            key: self.key?,
+            clients: self.client_ca.map(|ca| Clients { ca, required }),
+            http2: self.http2.unwrap_or(true),
+        })
     }
-    s.finish();
-    Some(Tls {
-        certificate: beside(conf, &certificate?),
-        key: beside(conf, &key?),
-        clients: ca.map(|ca| Clients {
-            ca: beside(conf, &ca),
-            required,
-        }),
-        http2,
-    })
 }
 
 /// What is wrong with the listeners taken together.
