@@ -10,30 +10,64 @@ use crate::auth::token::{TokenFault, Verifier};
 use crate::error::Refusal;
 use crate::keyring::Secret;
 
-static DEV: LazyLock<Arc<Identity>> = LazyLock::new(|| Arc::new(Identity::dev()));
-
-/// The caller that nothing is known about, where nothing needs to be.
-pub fn dev() -> Arc<Identity> {
-    DEV.clone()
+/// What a guard learned about the caller.
+#[derive(Debug)]
+pub enum Caller {
+    /// The guard asks for no identity.
+    Unidentified,
+    /// No token keys are configured: every caller may use every tool, and none is known.
+    Unrestricted,
+    /// By a token.
+    Proved(Arc<Identity>),
+    /// By the admin bearer, which names no caller.
+    Admin,
 }
 
-/// A virtual key is tried before anything else, even where tokens aren't configured: whoever sends one means it.
+impl Caller {
+    /// The identity that tool calls run under.
+    pub fn identity(&self) -> Option<Arc<Identity>> {
+        match self {
+            Caller::Proved(identity) => Some(identity.clone()),
+            Caller::Unrestricted => Some(unrestricted()),
+            Caller::Unidentified | Caller::Admin => None,
+        }
+    }
+
+    /// The identity, if the caller proved it.
+    pub fn proved(self) -> Option<Arc<Identity>> {
+        match self {
+            Caller::Proved(identity) => Some(identity),
+            Caller::Unidentified | Caller::Unrestricted | Caller::Admin => None,
+        }
+    }
+}
+
+/// The identity of every caller of a tool endpoint where no token keys are configured.
+pub fn unrestricted() -> Arc<Identity> {
+    static UNRESTRICTED: LazyLock<Arc<Identity>> =
+        LazyLock::new(|| Arc::new(Identity::unrestricted()));
+    UNRESTRICTED.clone()
+}
+
+/// A virtual key is looked for first, even where no token keys are configured: a caller that sends one relies on its
+/// limits, so it is never ignored.
 pub fn identify(
     headers: &HeaderMap,
     verifier: Option<&Verifier>,
     now: u64,
-) -> Result<Arc<Identity>, Refusal> {
+) -> Result<Caller, Refusal> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     if all.any(|value| value.as_bytes().starts_with(b"Ati-Key ")) {
         return Err(Refusal::KeyStoreUnavailable);
     }
     let Some(verifier) = verifier else {
-        return Ok(dev());
+        return Ok(Caller::Unrestricted);
     };
     let token = authorization(headers)?
         .and_then(|value| value.strip_prefix("Bearer "))
         .ok_or_else(|| refuse(TokenFault::Missing))?;
-    verifier.verify(token, now).map_err(refuse)
+    let identity = verifier.verify(token, now).map_err(refuse)?;
+    Ok(Caller::Proved(identity))
 }
 
 /// Key administration has one bearer of its own.
@@ -102,9 +136,11 @@ mod tests {
     }
 
     #[test]
-    fn without_keys_everybody_is_dev() {
+    fn caller_without_token_keys_is_unrestricted() {
         for values in [&[][..], &["Bearer nonsense"], &["Basic x", "Basic y"]] {
-            assert_eq!(identify(&headers(values), None, 0).unwrap().subject, "dev");
+            let caller = identify(&headers(values), None, 0).unwrap();
+            assert_eq!(caller.identity().unwrap().subject, "dev");
+            assert!(caller.proved().is_none());
         }
     }
 

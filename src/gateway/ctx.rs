@@ -8,8 +8,7 @@ use tokio::sync::watch;
 use super::Connection;
 use crate::config::LogSettings;
 use crate::error::Refusal;
-use crate::filters::{Admitted, Forward, Target, Trail};
-use crate::route::Route;
+use crate::filters::{Admitted, Forward, Trail};
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::RouteMetrics;
 
@@ -112,12 +111,9 @@ impl Ctx {
         self.route = Some(route);
     }
 
-    /// The route and what to forward, for a request that goes to an upstream.
-    pub fn forward(&self) -> Option<(&Route, &Forward)> {
-        match self.admitted.as_ref()?.target() {
-            Target::Upstream(forward) => Some((self.snapshot.routes.route(forward.route), forward)),
-            Target::Builtin(_) => None,
-        }
+    /// What to forward, of a request that goes to an upstream.
+    pub fn forward(&self) -> Option<&Forward> {
+        self.admitted.as_ref()?.forward()
     }
 
     pub fn load(&self) -> &Arc<Load> {

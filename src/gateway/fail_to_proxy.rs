@@ -30,8 +30,8 @@ pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> Fail
         })
         .clone();
     METRICS.refused(refusal.label());
-    if let (Refusal::Upstream(fault), Some((route, _))) = (&refusal, ctx.forward()) {
-        METRICS.upstream_failed(&route.name, fault.kind());
+    if let (Refusal::Upstream(fault), Some(forward)) = (&refusal, ctx.forward()) {
+        METRICS.upstream_failed(&forward.route.name, fault.kind());
     }
     if session.response_written().is_some() {
         return gone;

@@ -29,14 +29,14 @@ pub enum Builtin {
     AdminKey,
 }
 
-/// Who may pass.
+/// What a caller must prove to pass, of an endpoint as of a route. `filters::admit` decides by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
-    /// Anybody whose signature holds, probes among them.
-    Public,
-    /// A token, wherever tokens are configured.
+    /// The sandbox's signature, and no identity.
+    Signature,
+    /// The signature, and a token wherever token keys are configured.
     Token,
-    /// The admin bearer and nothing else: no signature, no token.
+    /// The admin bearer alone: no signature, no token.
     Admin,
 }
 
@@ -75,8 +75,13 @@ const READ: &str = "GET,HEAD";
 const WRITE: &str = "POST";
 
 pub static ENDPOINTS: [Endpoint; 22] = [
-    endpoint(Builtin::Health, "/health", READ, Guard::Public),
-    endpoint(Builtin::Jwks, "/.well-known/jwks.json", READ, Guard::Public),
+    endpoint(Builtin::Health, "/health", READ, Guard::Signature),
+    endpoint(
+        Builtin::Jwks,
+        "/.well-known/jwks.json",
+        READ,
+        Guard::Signature,
+    ),
     endpoint(Builtin::Call, "/call", WRITE, Guard::Token),
     endpoint(Builtin::Mcp, "/mcp", WRITE, Guard::Token),
     endpoint(Builtin::Help, "/help", WRITE, Guard::Token),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
+use super::Guard;
 use super::passthrough::{Caps, Route, Rule};
 use super::table::host_name;
 use crate::config::provider::{self, Auth};
@@ -256,6 +257,7 @@ fn build(name: &str, raw: Raw, base: &Url, attachment: Arc<Attachment>) -> Optio
         route: Route {
             name: name.to_owned(),
             prefix: prefix.trim_end_matches('/').to_owned(),
+            guard: Guard::Signature,
             strip: raw.strip,
             replace: raw.replace,
             deny: rules(&raw.deny),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 
+use super::Guard;
 use super::path;
 use super::rewrite::{self, Rewritten};
 use crate::credential::Attachment;
@@ -15,6 +16,7 @@ use crate::telemetry::metrics::RouteMetrics;
 pub struct Route {
     pub name: String,
     pub prefix: String,
+    pub guard: Guard,
     pub(super) strip: bool,
     pub(super) replace: Option<(String, String)>,
     pub(super) deny: Vec<Rule>,

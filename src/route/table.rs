@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::builtin::{self, Endpoint};
+use super::builtin::{self, Endpoint, Guard};
 use super::manifest::{Compiled, Compiler};
 use super::passthrough::Route;
 use crate::config::ManifestFile;
@@ -13,18 +13,28 @@ use crate::telemetry::metrics::{METRICS, RouteMetrics};
 type Lookup<V> = HashMap<String, V, foldhash::fast::RandomState>;
 
 /// What a host and a path lead to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Match {
+#[derive(Clone, Copy)]
+pub enum Match<'a> {
     Endpoint(&'static Endpoint),
-    /// One of the table's routes.
-    Route(usize),
+    Route(&'a Arc<Route>),
     Nothing,
+}
+
+impl Match<'_> {
+    /// A path that leads nowhere has the guard of a tool endpoint: only a caller with a token learns what exists.
+    pub fn guard(self) -> Guard {
+        match self {
+            Match::Endpoint(endpoint) => endpoint.guard,
+            Match::Route(route) => route.guard,
+            Match::Nothing => Guard::Token,
+        }
+    }
 }
 
 pub struct Table {
     builtins: Vec<Arc<RouteMetrics>>,
     unmatched: Arc<RouteMetrics>,
-    routes: Vec<Route>,
+    routes: Vec<Arc<Route>>,
     /// Routes for one host, and those for any.
     by_host: Lookup<Prefixes>,
     any_host: Prefixes,
@@ -98,11 +108,11 @@ impl Table {
             let problem = Problem::new(message).file(&manifest.path);
             problems.push(problem.intro(Intro::InvalidManifest));
         }
-        self.routes.push(route);
+        self.routes.push(Arc::new(route));
     }
 
     /// By the decoded path and the request's host. ATI's own paths come first, then routes for this host, then those for any.
-    pub fn find(&self, host: Option<&str>, path: &str) -> Match {
+    pub fn find(&self, host: Option<&str>, path: &str) -> Match<'_> {
         if let Some(endpoint) = builtin::find(path) {
             return Match::Endpoint(endpoint);
         }
@@ -122,7 +132,7 @@ impl Table {
         };
         of_host()
             .or_else(|| self.any_host.find(path))
-            .map_or(Match::Nothing, Match::Route)
+            .map_or(Match::Nothing, |index| Match::Route(&self.routes[index]))
     }
 
     /// Take over what an older table knows about its upstreams' addresses: a reload must not depend on a nameserver.
@@ -139,10 +149,6 @@ impl Table {
         }
     }
 
-    pub fn route(&self, index: usize) -> &Route {
-        &self.routes[index]
-    }
-
     /// Where its routes lead, as URLs.
     pub fn origins(&self) -> impl Iterator<Item = String> {
         self.routes.iter().map(|route| {
@@ -155,6 +161,13 @@ impl Table {
         })
     }
 
+    #[cfg(test)]
+    pub fn set_guards(&mut self, guard: Guard) {
+        for route in &mut self.routes {
+            Arc::get_mut(route).unwrap().guard = guard;
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.routes.len()
     }
@@ -163,10 +176,10 @@ impl Table {
         self.routes.is_empty()
     }
 
-    pub fn metrics(&self, found: Match) -> &Arc<RouteMetrics> {
+    pub fn metrics<'a>(&'a self, found: Match<'a>) -> &'a Arc<RouteMetrics> {
         match found {
             Match::Endpoint(endpoint) => &self.builtins[endpoint.kind as usize],
-            Match::Route(index) => &self.routes[index].metrics,
+            Match::Route(route) => &route.metrics,
             Match::Nothing => &self.unmatched,
         }
     }
@@ -245,7 +258,7 @@ mod tests {
 
     fn name(table: &Table, host: &str, path: &str) -> String {
         match table.find(Some(host), path) {
-            Match::Route(index) => table.route(index).name.clone(),
+            Match::Route(route) => route.name.clone(),
             Match::Endpoint(endpoint) => endpoint.label.to_owned(),
             Match::Nothing => "-".to_owned(),
         }
@@ -309,7 +322,7 @@ mod tests {
     fn a_path_is_looked_up_as_often_as_prefixes_are_deep() {
         let (table, _) = table(&[("a", None, Some("/a"))]);
         let path = "/x".repeat(500_000);
-        assert_eq!(table.find(None, &path), Match::Nothing);
+        assert!(matches!(table.find(None, &path), Match::Nothing));
     }
 
     #[test]
