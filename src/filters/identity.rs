@@ -1,4 +1,4 @@
-//! Who calls, by the `Authorization` header.
+//! What the `Authorization` header proves about the caller.
 
 use std::sync::{Arc, LazyLock};
 
@@ -49,8 +49,8 @@ pub fn unrestricted() -> Arc<Identity> {
     UNRESTRICTED.clone()
 }
 
-/// A virtual key is looked for first, even where no token keys are configured: a caller that sends one relies on its
-/// limits, so it is never ignored.
+/// Looks for a virtual key first, even where no token keys are configured: a key restricts its
+/// caller, so it must not be ignored.
 pub fn identify(
     headers: &HeaderMap,
     verifier: Option<&Verifier>,
@@ -70,7 +70,7 @@ pub fn identify(
     Ok(Caller::Proved(identity))
 }
 
-/// Key administration has one bearer of its own.
+/// Checks the bearer of key administration.
 pub fn administer(headers: &HeaderMap, admin_token: Option<&Secret>) -> Result<(), Refusal> {
     let Some(expected) = admin_token else {
         return Err(Refusal::AdminDisabled);
@@ -85,7 +85,7 @@ pub fn administer(headers: &HeaderMap, admin_token: Option<&Secret>) -> Result<(
     }
 }
 
-/// The one `Authorization` header. Two of them, or one that is no text, is nobody we know.
+/// The one `Authorization` header. Two of them, or one that isn't text, are refused.
 fn authorization(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let first = all.next();
@@ -101,7 +101,8 @@ fn refuse(fault: TokenFault) -> Refusal {
     Refusal::Unauthenticated(fault.label())
 }
 
-/// Compares digests under a key that nobody knows, so that the time taken tells nothing about either side.
+/// Compares in constant time: MACs under a random key, so that the time taken tells nothing about
+/// either text.
 fn same(given: &[u8], expected: &[u8]) -> bool {
     use ring::hmac;
     static KEY: LazyLock<Option<hmac::Key>> = LazyLock::new(|| {
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_key_is_never_ignored() {
+    fn virtual_key_without_a_store_is_refused() {
         let headers = headers(&["Ati-Key ati-key_x"]);
         assert_eq!(
             identify(&headers, None, 0).unwrap_err(),
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn with_keys_a_bearer_is_needed() {
+    fn missing_or_malformed_bearer_with_token_keys_is_refused() {
         let verifier = verifier();
         for values in [
             &[][..],
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn administration_needs_its_own_bearer() {
+    fn administration_without_the_admin_bearer_is_refused() {
         let token = Secret::new(b"adm1n").unwrap();
         let check = |value: &str, token| administer(&headers(&[value]), token);
         assert_eq!(check("Bearer adm1n", None), Err(Refusal::AdminDisabled));

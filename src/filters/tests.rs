@@ -147,7 +147,7 @@ impl World {
 }
 
 #[test]
-fn an_unsigned_request_without_a_token_hears_of_the_signature_only() {
+fn unsigned_request_is_told_of_the_signature_and_not_of_the_token() {
     let world = world(Mode::Enforce, true);
     for path in ["/tools", "/nowhere"] {
         assert_eq!(world.status("GET", path, false, None), 403, "{path}");
@@ -168,7 +168,7 @@ fn an_unsigned_request_without_a_token_hears_of_the_signature_only() {
 }
 
 #[test]
-fn probes_need_neither() {
+fn probe_without_signature_and_token_is_admitted() {
     let world = world(Mode::Enforce, true);
     for path in ["/health", "/.well-known/jwks.json"] {
         assert_eq!(world.status("GET", path, false, None), 200, "{path}");
@@ -177,9 +177,9 @@ fn probes_need_neither() {
 }
 
 #[test]
-fn an_exemption_can_not_be_borrowed() {
+fn exempt_prefix_with_a_dot_segment_is_refused() {
     let world = world(Mode::Enforce, false);
-    // Exempt, and known to nobody.
+    // Exempt, and without a route.
     assert_eq!(world.status("GET", "/npm/left-pad", false, None), 404);
     for path in [
         "/npm/../tools",
@@ -194,21 +194,21 @@ fn an_exemption_can_not_be_borrowed() {
 }
 
 #[test]
-fn the_signature_covers_the_path_as_received() {
+fn signature_of_an_encoded_path_covers_it_as_received() {
     let world = world(Mode::Enforce, false);
     assert_eq!(world.status("GET", "/%74ools?x=1", true, None), 200);
     assert_eq!(world.status("GET", "//tools", true, None), 200);
 }
 
 #[test]
-fn log_and_warn_let_pass() {
+fn unsigned_request_in_log_or_warn_mode_is_admitted() {
     for mode in [Mode::Log, Mode::Warn] {
         assert_eq!(world(mode, false).status("GET", "/tools", false, None), 200);
     }
 }
 
 #[test]
-fn the_pass_says_who_and_where() {
+fn admitted_request_has_its_endpoint_and_identity() {
     let world = world(Mode::Enforce, true);
     let pass = world
         .ask("GET", "/tools/a:b", true, Some(&world.token()))
@@ -222,7 +222,7 @@ fn the_pass_says_who_and_where() {
 }
 
 #[test]
-fn administration_lies_outside_of_the_signature() {
+fn unsigned_administration_needs_the_admin_bearer_alone() {
     let mut world = world(Mode::Enforce, true);
     assert_eq!(world.status("GET", "/admin/keys", false, None), 503);
     let settings = std::sync::Arc::get_mut(&mut world.snapshot.settings).unwrap();

@@ -21,7 +21,8 @@ pub enum Match<'a> {
 }
 
 impl Match<'_> {
-    /// A path that leads nowhere has the guard of a tool endpoint: only a caller with a token learns what exists.
+    /// An unknown path has the guard of a tool endpoint: only a caller with a token learns which
+    /// paths exist.
     pub fn guard(self) -> Guard {
         match self {
             Match::Endpoint(endpoint) => endpoint.guard,
@@ -35,32 +36,36 @@ pub struct Table {
     builtins: Vec<Arc<RouteMetrics>>,
     unmatched: Arc<RouteMetrics>,
     routes: Vec<Arc<Route>>,
-    /// Routes for one host, and those for any.
+    /// Routes with a `host_match`, by host, and routes without.
     by_host: Lookup<Prefixes>,
     any_host: Prefixes,
 }
 
-/// Routes by path prefix. A path is looked up by its own prefixes, longest first, never by going through the routes.
+/// Routes by path prefix, as a hash table. A path is looked up by its own prefixes, longest first,
+/// so that the number of routes doesn't matter.
 #[derive(Default)]
 struct Prefixes {
     routes: Lookup<usize>,
-    /// The most segments that any prefix here has: a long path isn't asked about more often than that.
+    /// The number of segments of the longest prefix. It bounds the lookups for a long path.
     depth: usize,
 }
 
 impl Prefixes {
     fn find(&self, path: &str) -> Option<usize> {
-        let mut end = nth_slash(path, self.depth + 1).unwrap_or(path.len());
-        loop {
-            if let Some(route) = self.routes.get(&path[..end]) {
-                return Some(*route);
-            }
-            end = path[..end].rfind('/')?;
-        }
+        self.candidates(path)
+            .find_map(|prefix| self.routes.get(prefix).copied())
+    }
+
+    /// The prefixes of `path` that are looked up, longest first.
+    fn candidates<'p>(&self, path: &'p str) -> impl Iterator<Item = &'p str> {
+        let end = nth_slash(path, self.depth + 1).unwrap_or(path.len());
+        std::iter::successors(Some(&path[..end]), |prefix| {
+            prefix.rfind('/').map(|end| &prefix[..end])
+        })
     }
 }
 
-/// Where the nth slash stands, counted from one.
+/// The position of the nth slash, counted from one.
 fn nth_slash(path: &str, n: usize) -> Option<usize> {
     path.bytes()
         .enumerate()
@@ -70,7 +75,8 @@ fn nth_slash(path: &str, n: usize) -> Option<usize> {
 }
 
 impl Table {
-    /// Compile the passthrough manifests. Where passthrough is off they are checked all the same, and lead nowhere.
+    /// Compiles the passthrough manifests. Where passthrough is off they are checked too, but not
+    /// added.
     pub fn build(
         manifests: &[ManifestFile],
         enabled: bool,
@@ -111,7 +117,8 @@ impl Table {
         self.routes.push(Arc::new(route));
     }
 
-    /// By the decoded path and the request's host. ATI's own paths come first, then routes for this host, then those for any.
+    /// Looks up the normalised path. Built-in endpoints come first, then routes for this host, then
+    /// routes for any host.
     pub fn find(&self, host: Option<&str>, path: &str) -> Match<'_> {
         if let Some(endpoint) = builtin::find(path) {
             return Match::Endpoint(endpoint);
@@ -119,7 +126,7 @@ impl Table {
         if self.routes.is_empty() || builtin::is_reserved(path) {
             return Match::Nothing;
         }
-        let of_host = || {
+        let for_host = || {
             if self.by_host.is_empty() {
                 return None;
             }
@@ -130,12 +137,13 @@ impl Table {
             };
             prefixes.find(path)
         };
-        of_host()
+        for_host()
             .or_else(|| self.any_host.find(path))
             .map_or(Match::Nothing, |index| Match::Route(&self.routes[index]))
     }
 
-    /// Take over what an older table knows about its upstreams' addresses: a reload must not depend on a nameserver.
+    /// Takes over the resolved addresses of upstreams that an older table has too, so that a reload
+    /// doesn't depend on a nameserver.
     pub fn adopt(&self, old: &Table) {
         let known: HashMap<_, _> = old
             .routes
@@ -149,7 +157,7 @@ impl Table {
         }
     }
 
-    /// Where its routes lead, as URLs.
+    /// The upstreams' origins, as URLs.
     pub fn origins(&self) -> impl Iterator<Item = String> {
         self.routes.iter().map(|route| {
             let upstream = &route.upstream;
@@ -185,7 +193,7 @@ impl Table {
     }
 }
 
-/// With nothing but ATI's own paths.
+/// Only the built-in endpoints.
 impl Default for Table {
     fn default() -> Self {
         Table {
@@ -201,7 +209,7 @@ impl Default for Table {
     }
 }
 
-/// A `Host` without its port, and an IPv6 address without its brackets.
+/// A `Host` header without its port, and without the brackets of an IPv6 address.
 pub fn host_name(host: &str) -> &str {
     if let Some(rest) = host.strip_prefix('[') {
         return rest.split(']').next().unwrap_or(rest);
@@ -265,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn host_first_then_the_longest_prefix_on_a_segment_boundary() {
+    fn route_is_found_by_host_then_by_longest_prefix_of_segments() {
         let (table, problems) = table(&[
             ("root", None, Some("/")),
             ("svc", None, Some("/svc/")),
@@ -289,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_paths_win() {
+    fn builtin_endpoint_wins_over_a_route() {
         let (table, _) = table(&[
             ("root", None, Some("/")),
             ("host", Some("h"), None),
@@ -304,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_route_twice_is_a_problem() {
+    fn second_route_with_the_same_host_and_prefix_is_a_problem() {
         let (_, problems) = table(&[("a", None, Some("/svc")), ("b", None, Some("/svc/"))]);
         let text = problems[0].to_string();
         assert!(
@@ -319,14 +327,16 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_looked_up_as_often_as_prefixes_are_deep() {
-        let (table, _) = table(&[("a", None, Some("/a"))]);
+    fn lookups_of_a_long_path_are_bounded_by_the_longest_prefix() {
+        let (table, _) = table(&[("a", None, Some("/a")), ("b", None, Some("/b/c"))]);
         let path = "/x".repeat(500_000);
+        let candidates: Vec<_> = table.any_host.candidates(&path).collect();
+        assert_eq!(candidates, ["/x/x", "/x", ""]);
         assert!(matches!(table.find(None, &path), Match::Nothing));
     }
 
     #[test]
-    fn hosts() {
+    fn host_name_has_no_port_and_no_brackets() {
         for (host, name) in [
             ("a.b", "a.b"),
             ("a.b:80", "a.b"),
