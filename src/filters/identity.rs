@@ -6,8 +6,8 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
 use crate::auth::Identity;
-use crate::auth::token::{TokenFault, Verifier};
-use crate::error::Refusal;
+use crate::auth::token::Verifier;
+use crate::error::{BearerFault, Refusal, TokenFault};
 use crate::keyring::Secret;
 
 /// What a guard learned about the caller.
@@ -81,7 +81,7 @@ pub fn administer(headers: &HeaderMap, admin_token: Option<&Secret>) -> Result<(
     if same(given.as_bytes(), expected.expose()) {
         Ok(())
     } else {
-        Err(Refusal::Unauthenticated("admin_token"))
+        Err(Refusal::Unauthenticated(BearerFault::NotAdmin))
     }
 }
 
@@ -98,7 +98,7 @@ fn authorization(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
 }
 
 fn refuse(fault: TokenFault) -> Refusal {
-    Refusal::Unauthenticated(fault.label())
+    Refusal::Unauthenticated(fault.into())
 }
 
 /// Compares in constant time: MACs under a random key, so that the time taken tells nothing about

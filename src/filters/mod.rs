@@ -168,7 +168,7 @@ fn check_signature(
         METRICS.old_key_used("signature", signature::PREVIOUS);
     }
     if settings.mode == Mode::Enforce && !verdict.is_valid() {
-        return Err(Refusal::Signature(verdict.reason()));
+        return Err(Refusal::Signature(verdict));
     }
     Ok(())
 }
