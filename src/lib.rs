@@ -56,3 +56,7 @@ pub mod pattern;
 pub mod process;
 pub mod request_id;
 pub mod telemetry;
+
+#[cfg(test)]
+#[path = "../tests/it/support/skip.rs"]
+mod skip;

@@ -306,10 +306,15 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_looked_up_as_often_as_prefixes_are_deep() {
+    fn find_in_a_path_of_a_million_bytes_looks_only_as_deep_as_the_routes() {
         let (table, _) = table(&[("a", None, Some("/a"))]);
         let path = "/x".repeat(500_000);
-        assert_eq!(table.find(None, &path), Match::Nothing);
+        let started = std::time::Instant::now();
+        for _ in 0..10 {
+            assert_eq!(table.find(None, &path), Match::Nothing);
+        }
+        // One lookup per prefix would hash 250 GB of text: minutes instead of milliseconds.
+        assert!(started.elapsed() < std::time::Duration::from_secs(10));
     }
 
     #[test]

@@ -150,9 +150,7 @@ fn thousands_of_idle_connections_come_and_go() {
 
     drop(idle);
     drop(tunnels);
-    eventually("all gone", || {
-        (proxy.metric(r#"ati_in_flight{route="ws"}"#) == 0.0).then_some(())
-    });
+    proxy.settles(r#"ati_in_flight{route="ws"}"#, 0.0);
     // A few to the upstream are kept for the next request.
     eventually("descriptors back", || {
         (proxy.descriptors() <= at_rest + 16).then_some(())

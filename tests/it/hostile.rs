@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::ati::{Proxy, Setup};
 use crate::support::upstream::Upstream;
@@ -38,12 +38,15 @@ fn start(upstream: &Upstream, more: &str) -> Proxy {
         .start()
 }
 
-/// The refusal, and that the next request on the caller's connection, or a new one, is served.
+/// The refusal and its words. It says that the caller's connection ends, ends it, and the next
+/// connection is served.
 fn refused(proxy: &Proxy, status: u16, words: &str) {
     let mut client = proxy.client();
     let response = client.get("/bad/x");
     assert_eq!(response.status, status, "{}", response.text());
     assert!(response.text().contains(words), "{}", response.text());
+    assert_eq!(response.header("connection"), Some("close"));
+    assert!(client.is_closed());
     assert_eq!(proxy.client().get("/good/x").status, 200);
 }
 
@@ -121,19 +124,26 @@ fn stops_in_the_middle() {
     assert_eq!(proxy.client().get("/good/x").status, 200);
 }
 
+/// As many bytes as take longer than a second, at 50 ms each.
+const TRICKLED: &[u8; 25] = b"a body that comes slowly.";
+
 #[test]
 fn trickles_but_comes() {
     let upstream = Upstream::raw(|mut stream| {
         read_head(&mut stream);
-        for byte in b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello" {
+        let head = b"HTTP/1.1 200 OK\r\ncontent-length: 25\r\n\r\n";
+        for byte in head.iter().chain(TRICKLED) {
             let _ = stream.write_all(&[*byte]);
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(50));
         }
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
-    // Slower than the timeout in all, never silent for that long.
     let proxy = start(&upstream, "read_timeout_seconds = 1");
-    assert_eq!(proxy.client().get("/bad/x").text(), "hello");
+    let started = Instant::now();
+    assert_eq!(proxy.client().get("/bad/x").body, TRICKLED);
+    // Header and body each took longer than the timeout, which applies to a single read.
+    let took = started.elapsed();
+    assert!(took > Duration::from_millis(3000), "{took:?}");
 }
 
 #[test]

@@ -69,9 +69,7 @@ fn a_request_in_flight_is_waited_for() {
     let mut slow = proxy.client();
     // The refusal is written, then the rest of the body is read away: the request is in flight until it came.
     slow.write(b"POST /nothing HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab");
-    eventually("the request", || {
-        (proxy.metric(r#"ati_in_flight{route="unmatched"}"#) == 1.0).then_some(())
-    });
+    proxy.settles(r#"ati_in_flight{route="unmatched"}"#, 1.0);
     proxy.signal("TERM");
     proxy.log.wait_for("draining");
     let mut admin = Client::connect(proxy.admin);
@@ -89,9 +87,7 @@ fn the_drain_has_a_deadline() {
     let mut proxy = Setup::new().conf("[server]\ndrain_seconds = 0\n").start();
     let mut slow = proxy.client();
     slow.write(b"POST /nothing HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab");
-    eventually("the request", || {
-        (proxy.metric(r#"ati_in_flight{route="unmatched"}"#) == 1.0).then_some(())
-    });
+    proxy.settles(r#"ati_in_flight{route="unmatched"}"#, 1.0);
     proxy.signal("TERM");
     assert_eq!(proxy.wait().code(), Some(0));
     proxy.log.wait_for("drain deadline reached");
@@ -104,9 +100,7 @@ fn more_requests_than_allowed_get_503() {
         .start();
     let mut slow = proxy.client();
     slow.write(b"POST /nothing HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab");
-    eventually("the request", || {
-        (proxy.metric(r#"ati_in_flight{route="unmatched"}"#) == 1.0).then_some(())
-    });
+    proxy.settles(r#"ati_in_flight{route="unmatched"}"#, 1.0);
     let refused = proxy.client().get("/health");
     assert_eq!(refused.status, 503);
     assert_eq!(refused.header("retry-after"), Some("1"));
@@ -130,9 +124,7 @@ fn more_connections_than_allowed_get_503() {
     eventually("room again", || {
         (proxy.client().get("/health").status == 200).then_some(())
     });
-    eventually("the refusal counted", || {
-        (proxy.metric(r#"ati_refusals_total{reason="too_many_connections"}"#) >= 1.0).then_some(())
-    });
+    proxy.rises_to(r#"ati_refusals_total{reason="too_many_connections"}"#, 1.0);
 }
 
 #[test]
@@ -249,11 +241,7 @@ fn drains_without_losing<S: Wire>(
                 }
             });
         }
-        eventually("some traffic", || {
-            (proxy.metric(r#"ati_requests_total{method="GET",route="/health",status="2xx"}"#)
-                > 200.0)
-                .then_some(())
-        });
+        proxy.rises_to(r#"ati_requests_total{method="GET",route="/health",status="2xx"}"#, 201.0);
         proxy.signal("TERM");
         assert_eq!(proxy.wait().code(), Some(0));
     });

@@ -778,9 +778,7 @@ fn who_leaves_frees_the_other_side() {
     });
     drop(clients);
     hang.wait_until_left();
-    eventually("nothing in flight", || {
-        (proxy.metric(r#"ati_in_flight{route="hang"}"#) == 0.0).then_some(())
-    });
+    proxy.settles(r#"ati_in_flight{route="hang"}"#, 0.0);
 
     assert!(proxy.client().try_get("/quit/x").is_none());
     assert_eq!(proxy.client().get("/health").status, 200);

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::support::ati::{Proxy, Setup};
 use crate::support::dns::Nameserver;
+use crate::support::skip::skip;
 use crate::support::upstream::Upstream;
 
 const INSIDE: &str = "ATI_TEST_INSIDE";
@@ -48,7 +49,7 @@ fn in_namespace(test: &str) -> bool {
         assert!(text.contains("1 passed"), "{text}");
         return false;
     }
-    eprintln!("skipped: this machine allows no network namespaces");
+    skip("this machine allows no network namespaces");
     false
 }
 

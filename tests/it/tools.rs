@@ -1240,9 +1240,7 @@ fn a_body_that_breaks_off_or_goes_too_deep_is_no_call() {
         b"POST /call HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n14\r\n{\"tool_name\"",
     );
     drop(half);
-    eventually("nothing in flight", || {
-        (proxy.metric(r#"ati_in_flight{route="/call"}"#) == 0.0).then_some(())
-    });
+    proxy.settles(r#"ati_in_flight{route="/call"}"#, 0.0);
     assert!(api.received().is_empty());
     // A name that is encoded twice is another name.
     assert_eq!(proxy.client().get("/tools/%2570").status, 404);

@@ -355,9 +355,7 @@ fn who_leaves_takes_the_other_along() {
     }
     proxy.settles(r#"ati_in_flight{route="ws"}"#, 20.0);
     drop(sockets);
-    eventually("no tunnel left", || {
-        (proxy.metric(r#"ati_in_flight{route="ws"}"#) == 0.0).then_some(())
-    });
+    proxy.settles(r#"ati_in_flight{route="ws"}"#, 0.0);
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn health_answers_while_servers_hang_and_calls_run() {
         assert_eq!(proxy.client().get("/health").status, 200);
     }
     // None of them has ended meanwhile, and nobody waited for one.
-    assert_eq!(proxy.metric(in_flight), 10.0);
+    assert_eq!(proxy.metric(in_flight), Some(10.0));
     for thread in threads {
         assert_eq!(thread.join().unwrap(), 200);
     }
@@ -207,9 +207,7 @@ fn a_child_that_is_killed_costs_what_was_under_way_and_no_more() {
     };
     let once: Vec<_> = (0..50).map(|_| call("s:once", proxy.edge)).collect();
     let again: Vec<_> = (0..50).map(|_| call("s:slow", proxy.edge)).collect();
-    eventually("the calls", || {
-        (proxy.metric(r#"ati_in_flight{route="/call"}"#) == 100.0).then_some(())
-    });
+    proxy.settles(r#"ati_in_flight{route="/call"}"#, 100.0);
     Command::new("kill")
         .args(["-KILL", &pid.to_string()])
         .status()
@@ -292,9 +290,7 @@ fn callers_that_vanish_cancel_their_calls_and_leave_nothing_behind() {
             client
         })
         .collect();
-    eventually("the calls", || {
-        (proxy.metric(r#"ati_in_flight{route="/call"}"#) == 200.0).then_some(())
-    });
+    proxy.settles(r#"ati_in_flight{route="/call"}"#, 200.0);
     drop(callers);
     proxy.settles(r#"ati_in_flight{route="/call"}"#, 0.0);
     assert_eq!(

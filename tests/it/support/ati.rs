@@ -5,11 +5,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::eventually;
+use super::{PATIENCE, POLL, eventually};
 use super::http::{Client, Response};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_ati");
@@ -319,19 +320,42 @@ impl Proxy {
         })
     }
 
-    /// One series of /metrics, by its exact name and labels.
-    pub fn metric(&self, series: &str) -> f64 {
+    /// The value of one series of /metrics, by its exact name and labels. None where there is no
+    /// such series: most of them exist only from their first use on.
+    pub fn metric(&self, series: &str) -> Option<f64> {
         let text = Client::connect(self.admin).get("/metrics").text();
         text.lines()
             .find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
-            .unwrap_or(0.0)
     }
 
-    /// A request is counted once its answer is out, which may be after the caller read it.
+    /// Waits until the series exists and has this value: a request is counted once its answer is
+    /// out, which may be after the caller read it. A series that never comes fails, whatever the
+    /// value.
     pub fn settles(&self, series: &str, value: f64) {
-        eventually(&format!("{series} {value}"), || {
-            (self.metric(series) == value).then_some(())
+        self.reaches(series, &format!("to be {value}"), |now| now == value);
+    }
+
+    /// Waits until the series exists and has at least this value.
+    pub fn rises_to(&self, series: &str, value: f64) {
+        self.reaches(series, &format!("to be at least {value}"), |now| {
+            now >= value
         });
+    }
+
+    fn reaches(&self, series: &str, what: &str, enough: impl Fn(f64) -> bool) {
+        let mut last = None;
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            last = self.metric(series);
+            if last.is_some_and(&enough) {
+                return;
+            }
+            std::thread::sleep(POLL);
+        }
+        match last {
+            Some(value) => panic!("{series} was {what}, and is {value}"),
+            None => panic!("{series} was {what}, and there is no such series"),
+        }
     }
 }
 
