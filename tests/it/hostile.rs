@@ -16,7 +16,7 @@ fn read_head(stream: &mut TcpStream) {
     }
 }
 
-/// Answers with these bytes, then hangs up.
+/// Answers with these bytes, then closes the connection.
 fn says(bytes: &'static [u8]) -> Upstream {
     Upstream::raw(move |mut stream| {
         read_head(&mut stream);
@@ -51,7 +51,7 @@ fn refused(proxy: &Proxy, status: u16, words: &str) {
 }
 
 #[test]
-fn nobody_there() {
+fn upstream_without_a_listener_gets_502() {
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -80,12 +80,12 @@ fn nobody_there() {
 }
 
 #[test]
-fn closes_without_an_answer() {
+fn upstream_closing_without_an_answer_gets_502() {
     refused(&start(&says(b""), ""), 502, "it closed the connection");
 }
 
 #[test]
-fn resets() {
+fn upstream_resetting_the_connection_gets_502() {
     let upstream = Upstream::raw(|mut stream| {
         read_head(&mut stream);
         // Closing with unread bytes in the buffer sends a reset.
@@ -96,7 +96,7 @@ fn resets() {
 }
 
 #[test]
-fn never_answers() {
+fn upstream_that_never_answers_gets_504() {
     let upstream = Upstream::raw(|mut stream| {
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
@@ -113,7 +113,7 @@ fn never_answers() {
 }
 
 #[test]
-fn stops_in_the_middle() {
+fn upstream_stalling_in_its_answer_cuts_the_answer_off() {
     let upstream = Upstream::raw(|mut stream| {
         read_head(&mut stream);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf");
@@ -128,7 +128,7 @@ fn stops_in_the_middle() {
 const TRICKLED: &[u8; 25] = b"a body that comes slowly.";
 
 #[test]
-fn trickles_but_comes() {
+fn upstream_slower_in_all_than_the_read_timeout_is_waited_for() {
     let upstream = Upstream::raw(|mut stream| {
         read_head(&mut stream);
         let head = b"HTTP/1.1 200 OK\r\ncontent-length: 25\r\n\r\n";
@@ -147,7 +147,7 @@ fn trickles_but_comes() {
 }
 
 #[test]
-fn promises_more_than_it_sends() {
+fn upstream_sending_less_than_promised_cuts_the_answer_off() {
     let proxy = start(
         &says(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf"),
         "",
@@ -157,13 +157,13 @@ fn promises_more_than_it_sends() {
 }
 
 #[test]
-fn sends_more_than_it_promised() {
+fn upstream_sending_more_than_promised_cannot_forge_an_answer() {
     let upstream = Upstream::fixed(
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged",
     );
     let proxy = start(&upstream, "");
     for _ in 0..5 {
-        // The second answer is never given to anybody, on whichever connection they ask.
+        // The surplus bytes are never taken for the answer to another request.
         let mut client = proxy.client();
         assert_eq!(client.get("/bad/x").text(), "ok");
         assert_eq!(client.get("/good/x").status, 200);
@@ -172,7 +172,7 @@ fn sends_more_than_it_promised() {
 }
 
 #[test]
-fn speaks_nonsense() {
+fn upstream_not_speaking_http_gets_502() {
     refused(
         &start(&says(b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), ""),
         502,
@@ -194,7 +194,7 @@ fn speaks_nonsense() {
 }
 
 #[test]
-fn switches_protocols_unasked() {
+fn upstream_switching_protocols_unasked_gets_502() {
     let upstream = says(
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nraw bytes",
     );
@@ -202,7 +202,7 @@ fn switches_protocols_unasked() {
 }
 
 #[test]
-fn a_failed_upstream_says_that_the_connection_ends() {
+fn upstream_failure_closes_the_callers_connection() {
     let proxy = start(&says(b""), "");
     let mut client = proxy.client();
     let response = client.get("/bad/x");
@@ -214,7 +214,7 @@ fn a_failed_upstream_says_that_the_connection_ends() {
 }
 
 #[test]
-fn has_too_many_headers() {
+fn upstream_with_too_many_headers_gets_502() {
     let upstream = Upstream::raw(|mut stream| {
         read_head(&mut stream);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
@@ -232,7 +232,7 @@ fn has_too_many_headers() {
 }
 
 #[test]
-fn answers_before_the_request_is_whole() {
+fn upstream_answering_before_the_request_is_whole_is_passed_on() {
     let upstream =
         says(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno");
     let proxy = start(&upstream, "");

@@ -491,10 +491,7 @@ fn documents_cost_what_they_say() {
         .chain([("S28".to_owned(), json!({"type": "object"}))])
         .collect();
     let started = std::time::Instant::now();
-    for (schemas, name, fits) in [
-        (filter, "N", false),
-        (Value::Object(doubled), "S0", true),
-    ] {
+    for (schemas, name, fits) in [(filter, "N", false), (Value::Object(doubled), "S0", true)] {
         let schema = crate::catalog::schema::Schema::new(body(schemas, name));
         let deep = (0..100).fold(json!({}), |inner, _| json!({"c": inner}));
         let prepared = schema.prepare(serde_json::Map::from_iter([("a".to_owned(), deep)]));

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Long enough for a loaded machine; a test that waits for it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Between two looks at a condition that is waited for.
+/// The interval between two looks at a condition that is waited for.
 pub const POLL: Duration = Duration::from_millis(5);
 
 /// Polls `look` until it returns something.
