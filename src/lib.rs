@@ -13,10 +13,15 @@
 //!
 //! ```text
 //! cli -> server -> gateway -> api -> call -> filters -> snapshot -> exec -> catalog | route -> runtime -> config
-//!     -> credential -> auth | egress -> keyring -> error, telemetry, files, json, pattern, process, request_id
+//!     -> credential -> auth | egress -> keyring -> clock, derived_key, error, telemetry, text, files, json, pattern, process,
+//!     request_id
 //! ```
 //!
 //! tests/it/arch.rs holds the rooms to that; ARCHITECTURE.md says why.
+
+#[cfg(test)]
+#[path = "../tests/it/support/skip.rs"]
+mod skip;
 
 pub mod cli;
 
@@ -49,6 +54,8 @@ pub mod egress;
 
 pub mod keyring;
 
+pub mod clock;
+pub mod derived_key;
 pub mod error;
 pub mod files;
 pub mod json;
@@ -56,7 +63,4 @@ pub mod pattern;
 pub mod process;
 pub mod request_id;
 pub mod telemetry;
-
-#[cfg(test)]
-#[path = "../tests/it/support/skip.rs"]
-mod skip;
+pub mod text;

@@ -1,108 +1,101 @@
-//! From an MCP manifest to a server: which one, and as whom.
+//! From an MCP manifest to a target: which server, with which credential, in which shared session.
 
 use std::sync::Arc;
 
 use url::Url;
 use zeroize::Zeroizing;
 
-use super::{Context, credentials};
-use crate::auth::Identity;
-use crate::catalog::Provider;
+use super::{Call, credentials};
 use crate::catalog::mcp::{Mcp, Transport};
-use crate::credential::{Lookup, Template};
-use crate::error::ToolError;
-use crate::exec::http::Presents;
-use crate::exec::mcp::{Server, Target};
+use crate::credential::{CredentialError, Lookup, Template};
+use crate::derived_key::KeyBuilder;
+use crate::egress::EgressError;
+use crate::exec::credentials::CallCredential;
+use crate::exec::mcp::{McpError, Server, Target};
+use crate::keyring::Secret;
 
-/// `elsewhere` is the URL that the caller has for it, checked already.
-pub fn target(
-    provider: &Arc<Provider>,
-    called: &str,
-    elsewhere: Option<Url>,
-    lookup: &Lookup<'_>,
-    identity: &Identity,
-    context: Context<'_>,
-) -> Result<Arc<Target>, ToolError> {
-    let Some(mcp) = provider.mcp() else {
-        return Err(ToolError::Setup(
-            "this provider has no MCP server".to_owned(),
-        ));
-    };
-    let presents = credentials::resolve(provider, called, lookup, identity, context.prepared)?;
-    // What a caller brings is another server.
-    let listed = match elsewhere {
-        None => context.catalog.listing(&provider.name).cloned(),
+pub fn target(call: &Call<'_>, mcp: &Mcp) -> Result<Arc<Target>, McpError> {
+    let provider = call.provider;
+    let credential = credentials::resolve(call)?;
+    // The listing is the manifest's own server's; one that the caller names may have other tools.
+    let listed = match call.upstream_override {
+        None => call.context.catalog.listing(&provider.name).cloned(),
         Some(_) => None,
     };
-    let mut parts: Vec<Zeroizing<Vec<u8>>> = Vec::new();
-    let mut depends_on = |part: &[u8]| parts.push(Zeroizing::new(part.to_vec()));
-    depends_on(provider.name.as_bytes());
-    let server = match &mcp.transport {
-        Transport::Stdio { command, args, env } => {
-            depends_on(command.as_bytes());
-            for arg in args {
-                depends_on(b"argument");
-                depends_on(arg.as_bytes());
-            }
-            let mut filled = Vec::new();
-            for (name, template) in env {
-                let value = fill(template, lookup)?;
-                depends_on(name.as_bytes());
-                depends_on(value.as_bytes());
-                filled.push((name.clone(), value));
-            }
-            Server::Program {
-                program: command.clone(),
-                args: args.clone(),
-                env: filled,
-            }
-        }
-        Transport::Http { .. } => {
-            let url = match elsewhere {
-                Some(url) => url,
-                None => own_url(mcp, lookup)?,
-            };
-            depends_on(url.as_str().as_bytes());
-            // And the way there: whom it may lead to, and whom it trusts. A session keeps its own alive, so none takes its address.
-            depends_on(
-                format!("{:p} {:?}", Arc::as_ptr(context.clients), mcp.http.source).as_bytes(),
-            );
-            Server::Endpoint(url)
-        }
-    };
-    // Whoever presents something else, or in another way, is somebody else to the server.
-    let how = format!("{:?} {:?}", mcp.http.auth, mcp.http.extra_headers);
-    depends_on(how.as_bytes());
-    for name in mcp.http.key_names() {
-        depends_on(name.as_bytes());
-        depends_on(lookup.get(name).map_or(&b""[..], |secret| secret.expose()));
-    }
-    if let Presents::Minted(mint) = &presents {
-        depends_on(&mint.key);
-    }
+    let server = server(call, mcp)?;
     Ok(Arc::new(Target {
         provider: provider.name.as_str().into(),
-        key: credentials::hash(parts.iter().map(|part| part.as_slice())),
+        key: session_key(call, mcp, &server, &credential),
         server,
-        presents,
+        credential,
         source: mcp.http.source,
         listed,
         told_url: mcp.http.base_url.clone(),
     }))
 }
 
-fn own_url(mcp: &Mcp, lookup: &Lookup<'_>) -> Result<Url, ToolError> {
+fn server(call: &Call<'_>, mcp: &Mcp) -> Result<Server, McpError> {
+    match &mcp.transport {
+        Transport::Stdio { command, args, env } => {
+            let env = env.iter().map(|(name, template)| {
+                Ok::<_, McpError>((name.clone(), fill(template, &call.lookup)?))
+            });
+            Ok(Server::Program {
+                program: command.clone(),
+                args: args.clone(),
+                env: env.collect::<Result<_, _>>()?,
+            })
+        }
+        Transport::Http { .. } => Ok(Server::Endpoint(match &call.upstream_override {
+            Some(url) => url.clone(),
+            None => own_url(mcp, &call.lookup)?,
+        })),
+    }
+}
+
+/// Sessions are shared by calls with the same key. It depends on everything that the server could tell
+/// two callers apart by: how it is reached, what it is given, every credential with its value.
+fn session_key(
+    call: &Call<'_>,
+    mcp: &Mcp,
+    server: &Server,
+    credential: &CallCredential,
+) -> crate::derived_key::Key {
+    let mut key = KeyBuilder::new("mcp session").with(&call.provider.name);
+    match server {
+        Server::Program { program, args, env } => {
+            key.add((program, args));
+            for (name, value) in env {
+                key.add((name, value.as_str()));
+            }
+        }
+        Server::Endpoint(url) => {
+            // Clients carry the allowlist and the trusted roots: a reload that changes them makes new ones.
+            key.add((url.as_str(), call.context.clients.id(), mcp.http.source));
+        }
+    }
+    key.add((&mcp.http.auth, &mcp.http.extra_headers));
+    for name in mcp.http.key_names() {
+        key.add((name, call.lookup.get(name).map(Secret::expose)));
+    }
+    if let CallCredential::Deferred(deferred) = credential {
+        key.add(deferred.key);
+    }
+    key.finish()
+}
+
+fn own_url(mcp: &Mcp, lookup: &Lookup<'_>) -> Result<Url, McpError> {
     let text = match &mcp.http.url {
         Some(template) => fill(template, lookup)?,
         None => Zeroizing::new(mcp.http.base_url.clone()),
     };
     let url = Url::parse(&text).ok();
     url.filter(|url| matches!(url.scheme(), "http" | "https"))
-        .ok_or(ToolError::BadUrl("mcp_url is no http or https URL"))
+        .ok_or(EgressError::BadUrl("mcp_url is no http or https URL").into())
 }
 
-fn fill(template: &Template, lookup: &Lookup<'_>) -> Result<Zeroizing<String>, ToolError> {
-    let filled = template.expand(lookup).map_err(credentials::missing)?;
+fn fill(template: &Template, lookup: &Lookup<'_>) -> Result<Zeroizing<String>, McpError> {
+    let filled = template.expand(lookup).map_err(CredentialError::missing)?;
     Ok(Zeroizing::new(
         String::from_utf8_lossy(&filled).into_owned(),
     ))

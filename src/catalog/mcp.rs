@@ -25,7 +25,7 @@ pub struct Mcp {
     pub transport: Transport,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Hash)]
 pub enum Transport {
     Stdio {
         command: String,

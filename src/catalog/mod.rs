@@ -1,10 +1,10 @@
 //! What tools there are: manifests compiled to [`Tool`]s, found by name in one step.
 
 mod cost;
+pub mod listing_cache;
 pub mod mcp;
 pub mod openapi;
 pub mod provider;
-pub mod remembered;
 pub mod schema;
 pub mod search;
 mod specs;

@@ -98,7 +98,7 @@ pub struct Generator {
     pub timeout: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Hash)]
 pub enum Program {
     Command {
         command: String,
@@ -110,7 +110,7 @@ pub enum Program {
     },
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub enum Inject {
     Header(HeaderName),
     Env(String),

@@ -9,16 +9,16 @@ use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{TokenFault, Verifier};
 use crate::call::{self, Args, Context, Counting, Output};
 use crate::catalog::mcp::Listing;
-use crate::catalog::{Catalog, Provider, Specs, Tool, remembered};
+use crate::catalog::{Catalog, Provider, Specs, Tool, listing_cache};
+use crate::clock::unix_now;
 use crate::config::{self, AUDIT_FILE, Environment, ToolSettings};
 use crate::egress::{self, Clients, Resolver};
-use crate::error::{CallError, Code, Failure, McpError};
-use crate::exec::http::Prepared;
-use crate::exec::mcp::Told;
+use crate::error::{CallError, Code, ExecError, Failure};
+use crate::exec::SharedState;
+use crate::exec::credentials::SharedCredentials;
+use crate::exec::mcp::{McpError, Told};
 use crate::exec::{self, Watcher};
 use crate::keyring::{self, Fallback, Keyring, Places};
-use crate::runtime::Runtime;
-use crate::snapshot::unix_now;
 use crate::telemetry::audit::Audit;
 
 /// A list of tools that is younger needn't be asked for again.
@@ -97,6 +97,7 @@ impl Local {
                 catalog = self.listed(&catalog, provider, told.listing);
             }
             let request = call::Request {
+                request_id: crate::request_id::RequestId::generate(),
                 name,
                 args,
                 identity: &self.identity,
@@ -118,7 +119,7 @@ impl Local {
 
     /// Ask MCP servers what they have: those that were never asked, or not for long. Whoever doesn't answer keeps what is known of it.
     pub fn discover(&mut self) -> Result<(), Failure> {
-        let known = remembered::recall_all(&self.env.ati_dir, &self.catalog);
+        let known = listing_cache::load_all(&self.env.ati_dir, &self.catalog);
         let fresh = |name: &str| {
             let at = known.get(name).map_or(0, |listing| listing.at);
             unix_now().saturating_sub(at) < FRESH
@@ -226,13 +227,13 @@ impl Local {
 
     fn listed(&self, catalog: &Catalog, provider: &Arc<Provider>, listing: Listing) -> Catalog {
         self.remember(provider, &listing);
-        let mut listings = remembered::recall_all(&self.env.ati_dir, catalog);
+        let mut listings = listing_cache::load_all(&self.env.ati_dir, catalog);
         listings.insert(provider.name.clone(), Arc::new(listing));
         catalog.with_listings(&listings)
     }
 
     fn remember(&self, provider: &Provider, listing: &Listing) {
-        if let Err(e) = remembered::remember(&self.env.ati_dir, provider, listing) {
+        if let Err(e) = listing_cache::store(&self.env.ati_dir, provider, listing) {
             tracing::debug!("the list of tools of {} can't be kept: {e}", provider.name);
         }
     }
@@ -251,10 +252,10 @@ impl Local {
         let clients = Clients::new(&egress::Settings::default(), self.env.guard, resolver);
         let tools = Tools {
             keyring,
-            prepared: Prepared::default(),
+            prepared: SharedCredentials::default(),
             clients: Arc::new(clients),
             limits: ToolSettings::default(),
-            runtime: Runtime::new(&self.env.ati_dir),
+            runtime: SharedState::new(&self.env.ati_dir),
             audit: Audit::direct(&audit),
         };
         runtime()?.block_on(async {
@@ -283,10 +284,10 @@ impl Local {
 /// What calls of this process are made with.
 struct Tools {
     keyring: Keyring,
-    prepared: Prepared,
+    prepared: SharedCredentials,
     clients: Arc<Clients>,
     limits: ToolSettings,
-    runtime: Runtime,
+    runtime: SharedState,
     audit: Audit,
 }
 
@@ -295,19 +296,19 @@ impl Tools {
         Context {
             catalog,
             keyring: &self.keyring,
-            prepared: &self.prepared,
+            credentials: &self.prepared,
             clients: &self.clients,
             limits: &self.limits,
             runtime: &self.runtime,
             audit: &self.audit,
-            counting: Counting::Shared,
+            counting: Counting::InFile,
             watcher: None,
         }
     }
 }
 
 fn failure(error: McpError) -> Failure {
-    let error = CallError::from(error);
+    let error = CallError::from(ExecError::from(error));
     Failure::new(error.code(), error.to_string())
 }
 
@@ -356,7 +357,7 @@ fn read_catalog(env: &Environment, tool: Option<&str>) -> Result<Catalog, Failur
         tracing::debug!("{warning}");
     }
     // What servers said last.
-    let listings = remembered::recall_all(&env.ati_dir, &catalog);
+    let listings = listing_cache::load_all(&env.ati_dir, &catalog);
     Ok(catalog.with_listings(&listings))
 }
 

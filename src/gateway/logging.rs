@@ -36,7 +36,10 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx) {
     record::emit("request", |record| {
         record
             .str("method", request.method.as_str())
-            .str("path", record::clip(request.uri.path()))
+            .str(
+                "path",
+                crate::text::clip(request.uri.path(), record::LONGEST_PATH),
+            )
             .num("status", status.into())
             .millis("ms", took)
             .str("route", route.name())

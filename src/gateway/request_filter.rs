@@ -3,9 +3,9 @@ use pingora_proxy::Session;
 
 use super::{Ctx, refuse};
 use crate::auth::signature::Verdict;
+use crate::clock::unix_now;
 use crate::filters;
 use crate::route::Match;
-use crate::snapshot::unix_now;
 use crate::telemetry::record;
 
 /// Longer ids are nobody's job.
@@ -58,7 +58,10 @@ fn log_signature(session: &Session, ctx: &Ctx, verdict: Verdict) {
             .str("reason", &verdict.reason())
             .str("job_id", job_id.unwrap_or("none"))
             .str("method", request.method.as_str())
-            .str("path", record::clip(request.uri.path()))
+            .str(
+                "path",
+                crate::text::clip(request.uri.path(), record::LONGEST_PATH),
+            )
             .str("target", "ati::sig_verify");
     });
 }

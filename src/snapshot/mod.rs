@@ -14,7 +14,7 @@ use crate::catalog::{Catalog, Specs};
 use crate::config::{self, ManifestFile, Settings};
 use crate::egress::{self, Clients, Guard, Resolver};
 use crate::error::Problem;
-use crate::exec::http::Prepared;
+use crate::exec::credentials::SharedCredentials;
 use crate::keyring::{self, Fallback, Keyring, SIGNING_SECRET, SessionKey};
 use crate::route::Table;
 
@@ -36,7 +36,7 @@ pub struct Snapshot {
     /// The way out of tools.
     pub clients: Arc<Clients>,
     /// What tools present that is the same for every caller.
-    pub prepared: Arc<Prepared>,
+    pub prepared: Arc<SharedCredentials>,
     pub keyring_loaded: SystemTime,
 }
 
@@ -144,7 +144,7 @@ impl Snapshot {
                 verifier: verifier.map(Arc::new),
                 resolver,
                 clients: Arc::new(clients),
-                prepared: Arc::new(Prepared::new(catalog.providers().len())),
+                prepared: Arc::new(SharedCredentials::new(catalog.providers().len())),
                 settings: Arc::new(settings),
                 catalog: Arc::new(catalog),
                 routes: Arc::new(routes),
@@ -286,12 +286,4 @@ fn judge_missing_secret(
                 .key(SIGNING_SECRET),
         );
     }
-}
-
-/// Unix seconds.
-pub fn unix_now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs()
 }

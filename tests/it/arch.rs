@@ -6,8 +6,11 @@ use std::path::{Path, PathBuf};
 /// Bottom up. Rooms of one line don't know each other, except for the lowest.
 const LAYERS: &[&[&str]] = &[
     &[
+        "derived_key",
+        "clock",
         "error",
         "telemetry",
+        "text",
         "files",
         "json",
         "pattern",

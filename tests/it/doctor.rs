@@ -63,7 +63,7 @@ fn healthy(upstream: &str) -> tempfile::TempDir {
 
 /// An upstream whose clock is this many seconds off.
 fn upstream_with_clock(offset: i64) -> Upstream {
-    let now = ati::snapshot::unix_now() as i64 + offset;
+    let now = ati::clock::unix_now() as i64 + offset;
     let at = time::OffsetDateTime::from_unix_timestamp(now).unwrap();
     let date = at
         .format(&time::format_description::well_known::Rfc2822)

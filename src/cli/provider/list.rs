@@ -7,7 +7,7 @@ use super::super::local::{Local, ago};
 use super::super::{Format, output};
 use super::name;
 use super::write::manifest_path;
-use crate::catalog::remembered;
+use crate::catalog::listing_cache;
 use crate::config::{self, ManifestFile, Origin};
 use crate::error::{Code, Failure};
 
@@ -174,7 +174,7 @@ fn server(name: &str) -> Value {
         let provider = local.provider(name);
         let gone = || Failure::new(Code::ProviderNotFound, format!("'{name}' can't be used"));
         let provider = provider.ok_or_else(gone)?;
-        let known = remembered::recall(&config::ati_dir(), &provider);
+        let known = listing_cache::load(&config::ati_dir(), &provider);
         Ok((local.probe(&provider), known))
     });
     match asked {

@@ -6,12 +6,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
 
-use super::{multipart, style};
+use super::{HttpError, multipart, style};
 use crate::catalog::Tool;
 use crate::catalog::schema::{Encoding, Location, Property, Schema, Style};
 use crate::config::provider::Auth;
 use crate::credential::Credential;
-use crate::error::ToolError;
+use crate::egress::EgressError;
 
 /// What a caller may not say through a header parameter.
 const DENIED: [HeaderName; 9] = [
@@ -56,7 +56,7 @@ struct Parts<'a> {
     body: Map<String, Value>,
 }
 
-pub fn build(tool: &Tool, args: &Map<String, Value>, base_url: &str) -> Result<Wire, ToolError> {
+pub fn build(tool: &Tool, args: &Map<String, Value>, base_url: &str) -> Result<Wire, HttpError> {
     let located = tool.schema.located;
     let parts = if located {
         by_location(tool, args)
@@ -131,7 +131,7 @@ fn by_method<'a>(method: &Method, args: &'a Map<String, Value>) -> Parts<'a> {
 }
 
 /// The endpoint with its parameters in place.
-fn fill(tool: &Tool, parts: &Parts<'_>) -> Result<String, ToolError> {
+fn fill(tool: &Tool, parts: &Parts<'_>) -> Result<String, HttpError> {
     let mut path = String::with_capacity(tool.endpoint.len() + 32);
     let mut rest = tool.endpoint.as_str();
     while let Some((before, after)) = rest.split_once('{') {
@@ -152,7 +152,7 @@ fn fill(tool: &Tool, parts: &Parts<'_>) -> Result<String, ToolError> {
             };
             let written = written.filter(|text| !text.is_empty());
             path.push_str(
-                &written.ok_or_else(|| ToolError::MissingPathParameter(name.to_owned()))?,
+                &written.ok_or_else(|| HttpError::MissingPathParameter(name.to_owned()))?,
             );
         } else {
             path.push_str(&format!("{{{name}}}"));
@@ -172,7 +172,7 @@ fn fill(tool: &Tool, parts: &Parts<'_>) -> Result<String, ToolError> {
         .split('/')
         .any(|segment| matches!(segment, "." | ".."));
     if leads_out && !written_so {
-        return Err(ToolError::PathParameter {
+        return Err(HttpError::PathParameter {
             name: "path".to_owned(),
             value: path,
         });
@@ -181,13 +181,13 @@ fn fill(tool: &Tool, parts: &Parts<'_>) -> Result<String, ToolError> {
 }
 
 /// A value that stays within its segment, whoever reads the path.
-fn path_value(name: &str, value: &str) -> Result<String, ToolError> {
+fn path_value(name: &str, value: &str) -> Result<String, HttpError> {
     let forbidden = value.contains("..")
         || value == "."
         || value.contains(['\\', '?', '#'])
         || value.chars().any(char::is_control);
     if forbidden {
-        return Err(ToolError::PathParameter {
+        return Err(HttpError::PathParameter {
             name: name.to_owned(),
             value: value.to_owned(),
         });
@@ -200,8 +200,8 @@ fn header(
     name: &str,
     value: &Value,
     style: Style,
-) -> Result<Option<(HeaderName, HeaderValue)>, ToolError> {
-    let refused = || ToolError::HeaderParameter(name.to_owned());
+) -> Result<Option<(HeaderName, HeaderValue)>, HttpError> {
+    let refused = || HttpError::HeaderParameter(name.to_owned());
     let header = HeaderName::try_from(name).map_err(|_| refused())?;
     let ours = tool.provider.http().is_some_and(|http| {
         let credential = match &http.auth {
@@ -213,12 +213,12 @@ fn header(
     if ours || DENIED.contains(&header) || DENIED_NAMES.contains(&header.as_str()) {
         return Err(refused());
     }
-    let as_it_is = |text: &str| Ok::<_, ToolError>(text.to_owned());
+    let as_it_is = |text: &str| Ok::<_, HttpError>(text.to_owned());
     let Some(text) = style::joined(name, value, style, as_it_is)? else {
         return Ok(None);
     };
     let value =
-        HeaderValue::from_str(&text).map_err(|_| ToolError::HeaderValue(name.to_owned()))?;
+        HeaderValue::from_str(&text).map_err(|_| HttpError::HeaderValue(name.to_owned()))?;
     Ok(Some((header, value)))
 }
 
@@ -235,7 +235,7 @@ fn cookies(parameters: &[(&str, &Value, Style)]) -> Option<HeaderValue> {
 fn body(
     tool: &Tool,
     mut arguments: Map<String, Value>,
-) -> Result<Option<(Bytes, HeaderValue)>, ToolError> {
+) -> Result<Option<(Bytes, HeaderValue)>, HttpError> {
     let schema = &tool.schema;
     let declared = |property: &Property| property.location == Some(Location::Body);
     let bodiless = tool.method == Method::GET
@@ -321,13 +321,11 @@ fn form(schema: &Schema, arguments: &Map<String, Value>) -> String {
 }
 
 /// `base_url` without its last slash, the endpoint, and the query after whatever either brought along.
-fn join(base_url: &str, path: &str, query: &str) -> Result<Url, ToolError> {
+fn join(base_url: &str, path: &str, query: &str) -> Result<Url, HttpError> {
     let mut text = String::with_capacity(base_url.len() + path.len() + query.len() + 2);
     let whole = path.starts_with("http://") || path.starts_with("https://");
     if whole && !is_same_origin(base_url, path) {
-        return Err(ToolError::BadUrl(
-            "its endpoint is on another host than base_url",
-        ));
+        return Err(EgressError::BadUrl("its endpoint is on another host than base_url").into());
     }
     if !whole {
         text.push_str(base_url.trim_end_matches('/'));
@@ -340,14 +338,15 @@ fn join(base_url: &str, path: &str, query: &str) -> Result<Url, ToolError> {
         text.push(if text.contains('?') { '&' } else { '?' });
         text.push_str(query);
     }
-    let url = Url::parse(&text).map_err(|_| ToolError::BadUrl("it is no absolute URL"))?;
+    let url = Url::parse(&text).map_err(|_| EgressError::BadUrl("it is no absolute URL"))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(ToolError::BadUrl("it is not http or https"));
+        return Err(EgressError::BadUrl("it is not http or https").into());
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(ToolError::BadUrl(
+        return Err(EgressError::BadUrl(
             "it contains credentials; auth_type is the place for them",
-        ));
+        )
+        .into());
     }
     Ok(url)
 }
@@ -364,7 +363,7 @@ mod tests {
     use crate::catalog::Catalog;
     use serde_json::json;
 
-    fn wire(tool: &str, args: Value) -> Result<Wire, ToolError> {
+    fn wire(tool: &str, args: Value) -> Result<Wire, HttpError> {
         let catalog = Catalog::from_text(&format!(
             "[provider]\nname = 'p'\nauth_type = 'header'\nauth_header_name = 'X-Own'\nauth_key_name = 'k'\n\
              extra_headers = {{ X-Extra = 'e' }}\n[[tools]]\nname = 't'\n{tool}"

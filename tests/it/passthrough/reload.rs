@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-use ati::snapshot::unix_now;
+use ati::clock::unix_now;
 use serde_json::json;
 
 use super::with_keys;

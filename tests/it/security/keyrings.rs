@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
+use ati::clock::unix_now;
 use ati::keyring::SessionKey;
-use ati::snapshot::unix_now;
 use serde_json::json;
 
 use super::{SIGNATURE, signed_setup};

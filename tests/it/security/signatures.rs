@@ -1,6 +1,6 @@
 //! Signatures of requests, in each mode.
 
-use ati::snapshot::unix_now;
+use ati::clock::unix_now;
 use serde_json::json;
 
 use super::{SIGNATURE, es256, signed_setup};

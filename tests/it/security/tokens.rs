@@ -1,7 +1,7 @@
 //! Tokens, and the settings that say which are valid.
 
 use ati::auth::token::{Claims, Signer};
-use ati::snapshot::unix_now;
+use ati::clock::unix_now;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 

@@ -1,4 +1,4 @@
-//! `auth_generator`: a program of the operator's that mints credentials.
+//! `auth_generator`: a program of the operator that mints credentials.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,8 +13,7 @@ use zeroize::Zeroizing;
 use super::Minted;
 use crate::catalog::provider::Inject;
 use crate::catalog::{Provider, provider};
-use crate::credential::Attachment;
-use crate::error::ToolError;
+use crate::credential::{Attachment, CredentialError};
 use crate::keyring::Secret;
 use crate::process::{self, Fault, Spec};
 
@@ -33,13 +32,13 @@ pub struct GeneratorRecipe {
 
 impl GeneratorRecipe {
     /// Whether what it makes is for one call.
-    pub(super) fn keeps_nothing(&self) -> bool {
+    pub(super) fn is_for_one_call(&self) -> bool {
         let http = self.provider.presents();
         let generator = http.and_then(|http| http.generator.as_ref());
         generator.is_none_or(|generator| generator.cache_ttl == 0)
     }
 
-    pub(super) async fn mint(&self) -> Result<Minted, ToolError> {
+    pub(super) async fn mint(&self) -> Result<Minted, CredentialError> {
         let generator = self
             .provider
             .presents()
@@ -70,7 +69,7 @@ impl GeneratorRecipe {
             max_output: LONGEST_OUTPUT,
         };
         let finished = process::run(spec).await.map_err(|fault| match fault {
-            Fault::Timeout => ToolError::GeneratorTimeout(generator.timeout),
+            Fault::Timeout => CredentialError::GeneratorTimeout(generator.timeout),
             Fault::Spawn(e) => failed(&format!("Failed to spawn generator: {program}: {e}")),
             other => failed(&format!("Generator {other}")),
         })?;
@@ -95,7 +94,7 @@ impl GeneratorRecipe {
     }
 
     /// What it wrote to stderr, without what it was given.
-    fn complaint(&self, code: Option<i32>, stderr: &[u8]) -> ToolError {
+    fn complaint(&self, code: Option<i32>, stderr: &[u8]) -> CredentialError {
         let mut text = stderr.to_vec();
         let given = self.env.iter().map(|(_, value)| value.as_bytes());
         let given = given
@@ -111,7 +110,11 @@ impl GeneratorRecipe {
 }
 
 /// Where the JSON says what: each injection, or the token by its usual names.
-fn pick(text: &str, inject: &[(String, Inject)], minted: &mut Minted) -> Result<(), ToolError> {
+fn pick(
+    text: &str,
+    inject: &[(String, Inject)],
+    minted: &mut Minted,
+) -> Result<(), CredentialError> {
     let json: Value =
         serde_json::from_str(text).map_err(|_| failed("Generator output is not JSON"))?;
     if inject.is_empty() {
@@ -141,8 +144,8 @@ fn pick(text: &str, inject: &[(String, Inject)], minted: &mut Minted) -> Result<
     Ok(())
 }
 
-fn failed(why: &str) -> ToolError {
-    ToolError::Generator(why.to_owned())
+fn failed(why: &str) -> CredentialError {
+    CredentialError::Generator(why.to_owned())
 }
 
 /// A script on disk, for as long as it runs.
