@@ -19,6 +19,10 @@
 //!
 //! tests/it/arch.rs holds the rooms to that; ARCHITECTURE.md says why.
 
+#[cfg(test)]
+#[path = "../tests/it/support/skip.rs"]
+mod skip;
+
 pub mod cli;
 
 pub mod server;

@@ -3,6 +3,7 @@
 pub mod ati;
 pub mod dns;
 pub mod http;
+pub mod skip;
 pub mod tls;
 pub mod tokens;
 pub mod upstream;
@@ -12,7 +13,10 @@ use std::time::{Duration, Instant};
 /// Long enough for a loaded machine; a test that waits for it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Look until it is so.
+/// The interval between two looks at a condition that is waited for.
+pub const POLL: Duration = Duration::from_millis(5);
+
+/// Polls `look` until it returns something.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -20,6 +24,6 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(start.elapsed() < PATIENCE, "never happened: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(POLL);
     }
 }

@@ -1,8 +1,23 @@
-//! Servers that are slow, stop listening, talk beside the point, or break off: what becomes of calls, and of everybody else's.
+//! MCP servers that are slow, stop reading, print more than the protocol, or break off.
 
-use std::sync::Barrier;
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::{Duration, Instant};
 
-use super::*;
+use ati::auth::token::Claims;
+use serde_json::{Value, json};
+
+use super::{
+    failure, http_server, listed, manifest, over_http, particular_server, result, started, told,
+    with, with_result,
+};
+use crate::support::ati::{ati, stderr, stdout};
+use crate::support::eventually;
+use crate::support::http::Client;
+use crate::support::tokens::{bearer, claims, key_pair};
+use crate::support::upstream::{Received, Upstream};
 
 fn hello(_: &Received, message: &Value, stream: &mut TcpStream) -> bool {
     stream.write_all(told(message, "hello").as_bytes()).is_ok()
@@ -13,14 +28,15 @@ fn body(request: &Received) -> Value {
 }
 
 #[test]
-fn a_server_that_answers_late_which_era_it_is_of_is_used_all_the_same() {
-    // It says nothing to the first question until it hears the second, as one does that takes long to start.
+fn mcp_server_answering_discover_late_is_still_used() {
+    // The server answers `server/discover` only after it got `initialize`, like one that starts
+    // slowly.
     let proxy = started(with("late", ""));
     assert_eq!(result(&proxy, "s:echo", json!({"text": "hello"})), "hello");
 }
 
 #[test]
-fn a_server_that_never_answers_which_era_it_is_of_is_asked_once() {
+fn mcp_server_never_answering_discover_is_asked_once() {
     let upstream = particular_server(
         |_, message, _| (message["method"] == "server/discover").then_some(true),
         hello,
@@ -28,7 +44,7 @@ fn a_server_that_never_answers_which_era_it_is_of_is_asked_once() {
     let proxy = started(over_http(&upstream, ""));
     assert_eq!(result(&proxy, "s:who", json!({})), "hello");
 
-    // Known from then on, also to whoever comes later.
+    // The protocol version is cached, also for other processes.
     let asked = || {
         let all = upstream.received();
         let discover = |one: &&Received| body(one)["method"] == "server/discover";
@@ -45,7 +61,7 @@ fn a_server_that_never_answers_which_era_it_is_of_is_asked_once() {
 
 #[test]
 #[ignore = "takes half a minute"]
-fn a_server_that_never_gets_ready_is_left_alone_afterwards() {
+fn mcp_server_that_never_gets_ready_is_disconnected() {
     let upstream = Upstream::answering(|_, _| true);
     let proxy = over_http(&upstream, "").start();
     eventually("the second question", || {
@@ -58,20 +74,20 @@ fn a_server_that_never_gets_ready_is_left_alone_afterwards() {
         line.to_string().contains("was not ready within 30 s"),
         "{line}"
     );
-    // The next attempt is two seconds away.
+    // The next attempt is made two seconds later.
     eventually("no connection is left", || {
         (upstream.open_connections() == 0).then_some(())
     });
 }
 
 #[test]
-fn a_banner_on_stdout_is_no_reason_to_give_up() {
+fn mcp_server_printing_banners_on_stdout_is_still_used() {
     let proxy = started(with("banner", ""));
-    // Some lines with every call, and more than a thousand in the end.
+    // Ten lines with every call, more than a thousand in all.
     for _ in 0..150 {
         assert_eq!(result(&proxy, "s:echo", json!({"text": "x"})), "x");
     }
-    // One that dies in the middle has died: what may be done again is done again.
+    // An idempotent call is repeated when the process dies during it.
     let pid = result(&proxy, "s:pid", json!({})).as_u64().unwrap();
     let slow = {
         let edge = proxy.edge;
@@ -90,7 +106,7 @@ fn a_banner_on_stdout_is_no_reason_to_give_up() {
 }
 
 #[test]
-fn a_server_that_stops_listening_is_replaced() {
+fn mcp_server_that_stops_reading_is_replaced() {
     let setup = with("good", "");
     let gate = setup.path().join("deaf-once");
     let setup = setup.manifest(
@@ -102,7 +118,7 @@ fn a_server_that_stops_listening_is_replaced() {
         ),
     );
     let proxy = started(setup.conf("[tools]\ntimeout_seconds = 1\n"));
-    // From its first call on it reads no more.
+    // The first server stops reading with its first call.
     let error = failure(&proxy, "s:echo", json!({"text": "x"}));
     assert!(error.contains("did not answer within 1 s"), "{error}");
     eventually("another server", || {
@@ -112,7 +128,7 @@ fn a_server_that_stops_listening_is_replaced() {
 }
 
 #[test]
-fn a_stream_that_breaks_at_once_is_asked_for_ever_more_rarely() {
+fn event_stream_that_breaks_at_once_is_reopened_with_back_off() {
     let times: Arc<Mutex<Vec<Instant>>> = Arc::default();
     let noted = times.clone();
     let way = move |request: &Received, _: &Value, stream: &mut TcpStream| {
@@ -142,8 +158,8 @@ fn a_stream_that_breaks_at_once_is_asked_for_ever_more_rarely() {
 }
 
 #[test]
-fn what_is_refused_while_a_session_is_opened_is_made_anew() {
-    // Only the second is good.
+fn credential_refused_while_a_session_opens_is_minted_again() {
+    // Only the second token is accepted.
     let way = |request: &Received, _: &Value, stream: &mut TcpStream| {
         let refusal = b"HTTP/1.1 401 X\r\ncontent-length: 0\r\n\r\n";
         let good = request.header("authorization") == Some("Bearer planted-token-2");
@@ -153,11 +169,25 @@ fn what_is_refused_while_a_session_is_opened_is_made_anew() {
     let setup = over_http(&upstream, "");
     let count = setup.path().join("count");
     let generator = format!(
-        "auth_type = \"bearer\"\n[provider.auth_generator]\ntype = \"command\"\ncommand = \"sh\"\nargs = [\"-c\", \"echo x >> {0}; echo planted-token-$(wc -l < {0})\"]\ncache_ttl_secs = 3600\n",
+        r#"
+            auth_type = "bearer"
+            [provider.auth_generator]
+            type = "command"
+            command = "sh"
+            args = ["-c", "echo x >> {0}; echo planted-token-$(wc -l < {0})"]
+            cache_ttl_secs = 3600
+        "#,
         count.display()
     );
     let manifest = format!(
-        "[provider]\nname = \"s\"\nhandler = \"mcp\"\nmcp_transport = \"http\"\nmcp_url = \"{}/mcp\"\n{generator}",
+        r#"
+            [provider]
+            name = "s"
+            handler = "mcp"
+            mcp_transport = "http"
+            mcp_url = "{}/mcp"
+            {generator}
+        "#,
         upstream.url()
     );
     let proxy = started(setup.manifest("s", &manifest));
@@ -165,9 +195,21 @@ fn what_is_refused_while_a_session_is_opened_is_made_anew() {
 }
 
 #[test]
-fn who_may_call_a_tool_is_for_the_manifest_to_say() {
+fn scope_of_an_mcp_tool_is_set_by_the_manifest() {
     let (signer, public) = key_pair();
-    let tools = "[[tools]]\nname = \"s:echo\"\nscope = \"admin:echo\"\nhint = \"careful\"\n\n[[tools]]\nname = \"s:pid\"\n\n[[tools]]\nname = \"large\"\nscope = \"admin:large\"\n";
+    let tools = r#"
+        [[tools]]
+        name = "s:echo"
+        scope = "admin:echo"
+        hint = "careful"
+
+        [[tools]]
+        name = "s:pid"
+
+        [[tools]]
+        name = "large"
+        scope = "admin:large"
+    "#;
     let proxy = started(with("good", tools).jwt(&public));
     let token = |scope: &str| {
         let scope = scope.to_owned();
@@ -177,7 +219,7 @@ fn who_may_call_a_tool_is_for_the_manifest_to_say() {
     let args = json!({"text": "x"});
     assert_eq!(proxy.call(Some(&plain), "s:echo", args.clone()).status, 403);
     assert_eq!(proxy.call(Some(&plain), "s:pid", json!({})).status, 200);
-    // Written without the provider's name, it is meant all the same.
+    // A tool named without its provider is matched too.
     assert_eq!(proxy.call(Some(&plain), "s:large", json!({})).status, 403);
     assert_eq!(proxy.call(Some(&admin), "s:echo", args).status, 200);
     let shown = proxy
@@ -193,7 +235,7 @@ fn who_may_call_a_tool_is_for_the_manifest_to_say() {
 }
 
 #[test]
-fn sixty_calls_are_under_way_at_a_time() {
+fn sixty_calls_to_one_http_server_run_concurrently() {
     let all = Arc::new(Barrier::new(60));
     let upstream = http_server(move |_, message| {
         all.wait();
@@ -208,7 +250,7 @@ fn sixty_calls_are_under_way_at_a_time() {
 }
 
 #[test]
-fn a_connection_that_breaks_off_costs_only_what_may_not_be_done_twice() {
+fn connection_that_breaks_off_fails_only_calls_that_may_not_be_repeated() {
     let calls: Arc<Mutex<Vec<String>>> = Arc::default();
     let noted = calls.clone();
     let list = |_: &Received, message: &Value, stream: &mut TcpStream| {
@@ -219,7 +261,7 @@ fn a_connection_that_breaks_off_costs_only_what_may_not_be_done_twice() {
             stream.write_all(answer.as_bytes()).is_ok()
         })
     };
-    // The first call of each is read, and the connection closed.
+    // The first call of each tool is read, and its connection closed without an answer.
     let upstream = particular_server(list, move |_, message, stream| {
         let name = message["params"]["name"].as_str().unwrap().to_owned();
         let mut calls = noted.lock().unwrap();
@@ -232,7 +274,8 @@ fn a_connection_that_breaks_off_costs_only_what_may_not_be_done_twice() {
     assert!(error.contains("it closed the connection"), "{error}");
     assert_eq!(result(&proxy, "s:again", json!({})), "done");
     assert_eq!(*calls.lock().unwrap(), ["who", "again", "again"]);
-    // What nobody uses is closed by us, before servers do: who comes in that very moment would lose a call. The session goes on.
+    // ati closes idle connections before servers do: a call that is sent while the server closes
+    // would be lost. The session goes on.
     upstream.wait_until_left();
     assert_eq!(result(&proxy, "s:who", json!({})), "done");
     let opened = |one: &&Received| body(one)["method"] == "initialize";
