@@ -5,10 +5,12 @@
 
 mod call;
 mod failure;
+mod http1;
 mod problem;
 mod refusal;
 
 pub use call::{CallError, McpError, ToolError};
 pub use failure::{Code, Failure};
+pub use http1::too_many_connections_response;
 pub use problem::{Intro, Problem};
 pub use refusal::{Body, Refusal, UpstreamFault};

@@ -27,6 +27,8 @@ pub enum Refusal {
     AdminStoreMissing,
     /// As much is under way as the operator allows.
     Overloaded,
+    /// As many connections are open as the operator allows. Answered before HTTP begins.
+    TooManyConnections,
     /// No built-in and no route.
     NotFound { passthrough: bool },
     /// A known path, another method.
@@ -126,6 +128,7 @@ impl Refusal {
             | Refusal::AdminDisabled
             | Refusal::AdminStoreMissing
             | Refusal::HelpNotConfigured
+            | Refusal::TooManyConnections
             | Refusal::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::NotFound { .. } | Refusal::JwksNotConfigured | Refusal::NoSuchTool(_) => {
                 StatusCode::NOT_FOUND
@@ -165,6 +168,7 @@ impl Refusal {
                 Body::Json("admin endpoints require ATI_DB_URL + ATI_ADMIN_TOKEN".into())
             }
             Refusal::Overloaded => Body::Json("too many requests in flight".into()),
+            Refusal::TooManyConnections => Body::Json("too many connections".into()),
             Refusal::NotFound { passthrough: true } => {
                 Body::Text("not found: no passthrough route".into())
             }
@@ -187,7 +191,7 @@ impl Refusal {
     pub fn header(&self) -> Option<(&'static str, &'static str)> {
         match self {
             Refusal::MethodNotAllowed { allow } => Some(("allow", allow)),
-            Refusal::Overloaded => Some(("retry-after", "1")),
+            Refusal::Overloaded | Refusal::TooManyConnections => Some(("retry-after", "1")),
             _ => None,
         }
     }
@@ -207,6 +211,7 @@ impl Refusal {
             Refusal::AdminDisabled => "admin_disabled",
             Refusal::AdminStoreMissing => "admin_store_missing",
             Refusal::Overloaded => "overloaded",
+            Refusal::TooManyConnections => "too_many_connections",
             Refusal::NotFound { .. } => "not_found",
             Refusal::MethodNotAllowed { .. } => "method_not_allowed",
             Refusal::JwksNotConfigured => "jwks_not_configured",

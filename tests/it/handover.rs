@@ -500,7 +500,7 @@ fn a_successor_that_ends_while_the_old_one_drains_is_told_of_as_what_it_is() {
     kill("KILL", new);
     let said = log.wait_for("the new process has ended");
     let message = said["message"].as_str().unwrap();
-    assert!(message.contains("nobody accepts"), "{said}");
+    assert!(message.contains("no process accepts"), "{said}");
     slow.write(b"cd");
     assert_eq!(installed.proxy.wait().code(), Some(0));
 }
