@@ -1,4 +1,4 @@
-//! One client connection on which requests come side by side.
+//! One HTTP/2 client connection: its requests run concurrently.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +17,20 @@ use tokio::time::Instant;
 use crate::config::Limits;
 use crate::gateway::Gateway;
 
-/// Requests side by side. A caller that gives them up and sends others makes no more room than that.
+/// Concurrent requests of one connection. A request that the caller has reset counts until its task
+/// has ended, so resetting requests makes no room for more.
 const MOST_REQUESTS: usize = 100;
-/// What may be on its way to us before we have read it: for one request, and for all of a connection.
+/// Flow control: bytes that the caller may send before ati has read them, per request and per
+/// connection.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// Requests that are none, or one too many. A caller has made more mistakes than that on purpose.
-const MALFORMED: usize = 32;
-/// Requests that were on their way when we began to leave are served; a caller that goes on asking isn't.
-const LAST_CALL: Duration = Duration::from_secs(1);
-/// How long requests may take to notice that their caller is gone.
-const CLEARING: Duration = Duration::from_secs(5);
+/// A connection with this many malformed or excess requests is closed: that many are no accident.
+const MOST_MALFORMED: usize = 32;
+/// After a shutdown began, requests that arrive within this time are served: they may have been sent
+/// before the caller saw the GOAWAY. Later ones are reset.
+const GOAWAY_GRACE: Duration = Duration::from_secs(1);
+/// How long requests may take to end after their connection has ended.
+const CLEANUP_TIME: Duration = Duration::from_secs(5);
 
 fn options() -> H2Options {
     let mut options = default_h2_options();
@@ -38,18 +41,19 @@ fn options() -> H2Options {
     options
 }
 
-/// Serve until the caller leaves, has been silent for too long, or a shutdown has seen the last request off.
+/// Serves a connection until the caller closes it, has been silent for too long, or the last
+/// request after a shutdown has ended.
 pub async fn serve(
     stream: Stream,
     limits: &Limits,
     proxy: Arc<HttpProxy<Gateway>>,
     shutdown: ShutdownWatch,
 ) {
-    // They belong to the connection: none of them outlives it.
+    // Dropped with the connection, so that no request outlives it.
     let mut requests = JoinSet::new();
     accept(stream, limits, &proxy, shutdown, &mut requests).await;
-    let rest = async { while requests.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(CLEARING, rest).await;
+    let cleanup = async { while requests.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(CLEANUP_TIME, cleanup).await;
 }
 
 async fn accept(
@@ -65,37 +69,37 @@ async fn accept(
         proxy_digest: stream.get_proxy_digest(),
         socket_digest: stream.get_socket_digest(),
     });
-    let begun = tokio::time::timeout(limits.header, handshake(stream, Some(options()))).await;
-    let Ok(Ok(mut connection)) = begun else {
+    let handshaken = tokio::time::timeout(limits.header, handshake(stream, Some(options()))).await;
+    let Ok(Ok(mut connection)) = handshaken else {
         return;
     };
     let mut malformed = 0;
-    let mut last_call: Option<Instant> = None;
-    // Where nothing is under way, until when something has to be. Pings and the like don't count.
-    let mut silent_until = Instant::now() + limits.header;
+    let mut grace_end: Option<Instant> = None;
+    // Without a request in flight, the next one has to begin by then. Pings don't count.
+    let mut idle_deadline = Instant::now() + limits.header;
     loop {
         let next = tokio::select! {
             biased;
-            _ = shutdown.wait_for(|down| *down), if last_call.is_none() => {
+            _ = shutdown.wait_for(|down| *down), if grace_end.is_none() => {
                 connection.graceful_shutdown();
-                let end = Instant::now() + LAST_CALL;
-                last_call = Some(end);
-                silent_until = silent_until.min(end);
+                let end = Instant::now() + GOAWAY_GRACE;
+                grace_end = Some(end);
+                idle_deadline = idle_deadline.min(end);
                 continue;
             }
             _ = requests.join_next(), if !requests.is_empty() => {
-                let pause = if last_call.is_some() { LAST_CALL } else { limits.keepalive };
-                silent_until = Instant::now() + pause;
+                let pause = if grace_end.is_some() { GOAWAY_GRACE } else { limits.keepalive };
+                idle_deadline = Instant::now() + pause;
                 continue;
             }
             next = HttpSession::from_h2_conn(&mut connection, digest.clone()) => next,
-            () = tokio::time::sleep_until(silent_until), if requests.is_empty() => return,
+            () = tokio::time::sleep_until(idle_deadline), if requests.is_empty() => return,
         };
         match next {
             Ok(Some(H2Accept::Session(session))) => {
-                let too_late = last_call.is_some_and(|end| Instant::now() > end);
+                let too_late = grace_end.is_some_and(|end| Instant::now() > end);
                 if too_late || requests.len() >= MOST_REQUESTS {
-                    // Dropped, it is reset.
+                    // Dropping the session resets its stream.
                     malformed += 1;
                 } else {
                     let (proxy, shutdown) = (proxy.clone(), shutdown.clone());
@@ -108,7 +112,7 @@ async fn accept(
             Ok(Some(H2Accept::Rejected)) => malformed += 1,
             Ok(None) | Err(_) => return,
         }
-        if malformed >= MALFORMED {
+        if malformed >= MOST_MALFORMED {
             return;
         }
     }

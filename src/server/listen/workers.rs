@@ -1,4 +1,5 @@
-//! Worker threads: a single-threaded runtime and a proxy each. Nothing moves between them.
+//! Worker threads: each has a single-threaded runtime and a Pingora proxy of its own. Connections
+//! never move between them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,16 +10,17 @@ use pingora_core::server::configuration::ServerConf;
 use pingora_proxy::{HttpProxy, http_proxy};
 use tokio::runtime::{Builder, Handle};
 
-use super::Shared;
 use crate::config::Settings;
 use crate::egress;
 use crate::error::{Code, Failure};
 use crate::files;
 use crate::gateway::Gateway;
+use crate::server::Shared;
 
-/// Addresses that are tried for one request, and requests that are sent again over a fresh connection.
-const ATTEMPTS: usize = 8;
-/// Kept per worker.
+/// Most attempts for one request: upstream addresses that are tried, and retries over a fresh
+/// connection.
+const MOST_ATTEMPTS: usize = 8;
+/// Size of each worker's pool.
 const IDLE_UPSTREAM_CONNECTIONS: usize = 1024;
 
 pub struct Worker {
@@ -32,10 +34,10 @@ pub struct Workers(Arc<[Arc<Worker>]>);
 
 pub fn start(shared: &Arc<Shared>) -> Result<Workers, Failure> {
     let settings = shared.current.load().settings.clone();
-    let roots = Roots::write(&settings)?;
+    let roots = RootsFile::write(&settings)?;
     let conf = Arc::new(ServerConf {
         threads: 1,
-        max_retries: ATTEMPTS,
+        max_retries: MOST_ATTEMPTS,
         ca_file: Some(roots.0.to_string_lossy().into_owned()),
         upstream_keepalive_pool_size: IDLE_UPSTREAM_CONNECTIONS,
         ..ServerConf::default()
@@ -45,7 +47,7 @@ pub fn start(shared: &Arc<Shared>) -> Result<Workers, Failure> {
         .collect();
     workers
         .map(|workers| Workers(workers.into()))
-        .map_err(|e| Failure::new(Code::ExecutionFailed, format!("no worker thread: {e}")))
+        .map_err(|e| Failure::new(Code::ExecutionFailed, "no worker thread").because(e))
 }
 
 fn start_one(
@@ -71,33 +73,34 @@ fn start_one(
     Ok(worker)
 }
 
-/// The trusted certificates as a file, for as long as it takes Pingora's connectors to read them.
-struct Roots(PathBuf);
+/// The trusted certificates in a temporary file: Pingora's connectors read them from a path. Removed
+/// when it is dropped, after the connectors were made.
+struct RootsFile(PathBuf);
 
-impl Roots {
+impl RootsFile {
     fn write(settings: &Settings) -> Result<Self, Failure> {
         let bundle = egress::trusted_roots(settings.egress.ca_file.as_deref())
             .map_err(|problem| Failure::from_problems("can't start", &[problem]))?;
         let name = format!(".ati-roots-{}.pem", uuid::Uuid::new_v4().simple());
-        let mut failure = None;
+        let mut last_failure = None;
         for folder in [std::env::temp_dir(), settings.ati_dir.clone()] {
             let path = folder.join(&name);
             match files::write_atomic(&path, bundle.as_bytes(), 0o600) {
-                Ok(()) => return Ok(Roots(path)),
-                Err(e) => failure = Some(format!("{}: {e}", path.display())),
+                Ok(()) => return Ok(RootsFile(path)),
+                Err(e) => {
+                    let message = format!("can't write the trusted roots to {}", path.display());
+                    let failure = Failure::new(Code::ExecutionFailed, message);
+                    last_failure = Some(failure.because(e));
+                }
             }
         }
-        Err(Failure::new(
-            Code::ExecutionFailed,
-            format!(
-                "the trusted roots can't be written: {}",
-                failure.unwrap_or_default()
-            ),
-        ))
+        Err(last_failure.unwrap_or_else(|| {
+            Failure::new(Code::ExecutionFailed, "no folder for the trusted roots")
+        }))
     }
 }
 
-impl Drop for Roots {
+impl Drop for RootsFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
@@ -108,7 +111,7 @@ impl Workers {
         self.0.iter()
     }
 
-    /// The one with the fewest connections.
+    /// The worker with the fewest connections.
     pub fn least_loaded(&self) -> &Arc<Worker> {
         self.0
             .iter()
@@ -116,7 +119,7 @@ impl Workers {
             .expect("there is at least one worker")
     }
 
-    /// Connections that wait for a request are closed; those that serve one close after it.
+    /// Closes connections that wait for a request. A connection that serves one closes after it.
     pub async fn close_idle(&self) {
         for worker in self.0.iter() {
             worker.proxy.http_cleanup().await;
