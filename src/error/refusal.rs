@@ -265,7 +265,7 @@ impl Refusal {
             | Refusal::BadRequest
             | Refusal::UnsafePath(_)
             | Refusal::Internal => AfterRefusal::CloseUnread,
-            // Pingora closes the connection after a failed upstream in any case: the answer says so.
+            // Pingora closes the connection after a failed upstream: the answer announces it.
             Refusal::Upstream(_) | Refusal::TooLarge => AfterRefusal::Close,
             Refusal::Signature(_)
             | Refusal::Unauthenticated(_)
