@@ -13,7 +13,7 @@
 //!
 //! ```text
 //! cli -> server -> gateway -> api -> call -> filters -> snapshot -> exec -> catalog | route -> runtime -> config
-//!     -> credential -> auth | egress -> keyring -> error, telemetry, files, json, pattern, process, request_id
+//!     -> credential -> auth | egress -> keyring -> error, telemetry, files, json, pattern, process, request_id, spool
 //! ```
 //!
 //! tests/it/arch.rs holds the rooms to that; ARCHITECTURE.md says why.
@@ -55,4 +55,5 @@ pub mod json;
 pub mod pattern;
 pub mod process;
 pub mod request_id;
+pub mod spool;
 pub mod telemetry;

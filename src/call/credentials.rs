@@ -81,7 +81,7 @@ fn attach(
     let in_url = http.url.iter().flat_map(Template::keys);
     let in_env = provider.mcp().map(Mcp::env_keys).unwrap_or_default();
     let values = in_url.chain(in_env).filter_map(|key| lookup.get(key));
-    Ok(attachment.with_needles(values.map(Secret::expose)))
+    Ok(attachment.with_redacted(values.map(Secret::expose)))
 }
 
 fn exchanged(

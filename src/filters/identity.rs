@@ -2,13 +2,15 @@
 
 use std::sync::{Arc, LazyLock};
 
+use hmac::Mac as _;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::auth::Identity;
 use crate::auth::token::Verifier;
 use crate::error::{BearerFault, Refusal, TokenFault};
-use crate::keyring::Secret;
+use crate::keyring::{self, HmacSha256, Secret};
 
 /// What the header proves, as far as a guard asks for it.
 #[derive(Debug)]
@@ -102,14 +104,17 @@ fn refuse(fault: TokenFault) -> Refusal {
 /// Compares in constant time: MACs under a random key, so that the time taken tells nothing about
 /// either text.
 fn same(given: &[u8], expected: &[u8]) -> bool {
-    use ring::hmac;
-    static KEY: LazyLock<Option<hmac::Key>> = LazyLock::new(|| {
-        hmac::Key::generate(hmac::HMAC_SHA256, &ring::rand::SystemRandom::new()).ok()
+    static KEYED: LazyLock<Option<HmacSha256>> = LazyLock::new(|| {
+        let mut key = [0; 32];
+        SystemRandom::new().fill(&mut key).ok()?;
+        Some(keyring::keyed(&key))
     });
-    let Some(key) = KEY.as_ref() else {
+    let Some(keyed) = KEYED.as_ref() else {
         return false;
     };
-    hmac::verify(key, given, hmac::sign(key, expected).as_ref()).is_ok()
+    let mac = |text| keyed.clone().chain_update(text);
+    let expected = mac(expected).finalize().into_bytes();
+    mac(given).verify_slice(&expected).is_ok()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ const LAYERS: &[&[&str]] = &[
         "pattern",
         "process",
         "request_id",
+        "spool",
     ],
     &["keyring"],
     &["auth", "egress"],

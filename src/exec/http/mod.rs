@@ -140,7 +140,7 @@ async fn call(
         presented = obtain(presents, source, means).await?;
         answer = send::send(&wire, &presented, source, means).await?;
     }
-    presented.scrub(&mut answer.body);
+    presented.redact(&mut answer.body);
     let result = into_result(answer)?;
     if agentic {
         xai::answer(&result)
