@@ -243,7 +243,7 @@ fn load_keyring(
     match keyring::load(&settings.keyring.places, held, fallback) {
         Ok(loaded) => {
             warnings.extend(loaded.warnings);
-            (loaded.keyring, loaded.held)
+            (loaded.keyring, loaded.session_key)
         }
         Err(problem) => {
             problems.push(problem);
