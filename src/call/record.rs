@@ -8,7 +8,7 @@ use crate::auth::Identity;
 use crate::catalog::Tool;
 use crate::error::CallError;
 use crate::request_id::RequestId;
-use crate::telemetry::audit::{self, Audit, Entry};
+use crate::telemetry::audit::{self, Audit, AuditEntry};
 
 /// A call under way. However it ends, it is counted and leaves its line: also where whoever waited for it is gone.
 pub struct Pending<'a> {
@@ -54,7 +54,7 @@ impl<'a> Pending<'a> {
     fn record(&self, outcome: &'static str, error: Option<String>) {
         let took = self.started.elapsed();
         self.tool.metrics.observe(outcome, took.as_secs_f64());
-        self.audit.record(&Entry {
+        self.audit.record(&AuditEntry {
             ts: audit::timestamp(SystemTime::now()),
             tool: self.name,
             args: &self.args,

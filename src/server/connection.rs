@@ -1,8 +1,8 @@
 //! One client connection, request after request.
 
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use pingora_core::apps::HttpServerApp as _;
 use pingora_core::protocols::Stream;
@@ -136,14 +136,8 @@ fn turn_down(listener: &str, peer: Option<SocketAddr>, reason: &'static str, why
 
 /// At most once in ten seconds.
 fn seldom() -> bool {
-    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-    let now = Instant::now();
-    let due = last.is_none_or(|last| now.duration_since(last) >= Duration::from_secs(10));
-    if due {
-        *last = Some(now);
-    }
-    due
+    static THROTTLE: crate::telemetry::Throttle = crate::telemetry::Throttle::new();
+    THROTTLE.is_due()
 }
 
 async fn http1<S: Wire>(
