@@ -10,7 +10,7 @@ use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token;
 use crate::config::{AUDIT_FILE, Environment};
 use crate::error::{Code, Failure};
-use crate::telemetry::audit::{self, Audit, Entry, Filter};
+use crate::telemetry::audit::{self, Audit, AuditEntry, Filter};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -118,7 +118,7 @@ impl<'a> Client<'a> {
             .and_then(|token| token::inspect(&token))
             .unwrap_or_default();
         let claim = |name: &str| claims.get(name).and_then(Value::as_str);
-        Audit::direct(&path(&Environment::read())).record(&Entry {
+        Audit::direct(&path(&Environment::read())).record(&AuditEntry {
             ts: audit::timestamp(SystemTime::now()),
             tool: self.tool,
             args: &self.args,

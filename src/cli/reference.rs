@@ -92,10 +92,12 @@ fn manifest() -> String {
          [passthrough](../passthrough.md).\n"
     );
     for group in fields::GROUPS {
+        let note = group.note().map(|note| format!("{note}\n\n"));
         let _ = write!(
             text,
-            "\n## {}\n\n| Field | Type | Default | Meaning |\n|---|---|---|---|\n",
-            group.title
+            "\n## {}\n\n{}| Field | Type | Default | Meaning |\n|---|---|---|---|\n",
+            group.title,
+            note.unwrap_or_default()
         );
         for field in group.fields {
             let kind = field.kind.words();
