@@ -9,10 +9,10 @@ use serde_json::json;
 
 use super::{TLS, encrypted, http2};
 use crate::support::ati::write;
-use crate::support::eventually;
 use crate::support::http::Client;
 use crate::support::tls::{self, Authority};
 use crate::support::upstream::Upstream;
+use crate::support::{eventually, free_address};
 
 #[test]
 fn tls_listener_serves_http1_and_http2() {
@@ -216,11 +216,7 @@ fn reload_with_swapped_listener_names_keeps_each_listeners_guard() {
             "#
         )
     };
-    let free = || {
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        socket.local_addr().unwrap()
-    };
-    let (open, guarded) = (free(), free());
+    let (open, guarded) = (free_address(), free_address());
     let both = |one: &str, two: &str| {
         listener(one, open.port(), "") + &listener(two, guarded.port(), "client_ca = \"ca.pem\"\n")
     };
