@@ -62,5 +62,6 @@ pub mod json;
 pub mod pattern;
 pub mod process;
 pub mod request_id;
+pub mod spool;
 pub mod telemetry;
 pub mod text;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::config::{VARIABLES, fields};
 use crate::error::{Code, Failure};
 use crate::files;
-use crate::telemetry::metrics::CATALOGUE;
+use crate::telemetry::metrics::{CATALOGUE, Row};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -72,8 +72,15 @@ fn metrics() -> String {
          left before an answer; `route` is a provider's name, a built-in's path, or `unmatched`.\n\n\
          | Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n"
     );
-    for (name, kind, labels, meaning) in CATALOGUE {
-        let _ = writeln!(text, "| `{name}` | {kind} | {labels} | {meaning} |");
+    for Row {
+        name,
+        kind,
+        labels,
+        help,
+    } in CATALOGUE
+    {
+        let labels = labels.join(", ");
+        let _ = writeln!(text, "| `{name}` | {kind} | {labels} | {help} |");
     }
     text
 }

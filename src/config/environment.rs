@@ -193,7 +193,11 @@ impl Environment {
 
     pub(super) fn jwt_key(&self) -> Option<KeySource> {
         if let Some(path) = &self.public_key {
-            return Some(KeySource::public_key("ATI_JWT_PUBLIC_KEY", path.into()));
+            return Some(KeySource::public_key(
+                "ATI_JWT_PUBLIC_KEY",
+                None,
+                path.into(),
+            ));
         }
         let secret = self.secret.clone()?;
         Some(KeySource::secret("ATI_JWT_SECRET", None, secret))

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::HandlerKind;
+
 pub struct Field {
     pub name: &'static str,
     pub kind: Kind,
@@ -73,15 +75,6 @@ const fn field(
 
 use Kind::{Flag, Free, Number, NumberMap, Table, TableMap, Text, TextList, TextMap, Word};
 
-const HANDLERS: &[&str] = &[
-    "http",
-    "openapi",
-    "mcp",
-    "cli",
-    "file_manager",
-    "passthrough",
-    "xai",
-];
 const AUTH: &[&str] = &[
     "none", "bearer", "header", "query", "basic", "oauth2", "url",
 ];
@@ -105,7 +98,12 @@ pub const GROUPS: &[Group] = &[
                 "",
                 "What it is, for people and for search",
             ),
-            field("handler", Word(HANDLERS), "`http`", "What its tools are"),
+            field(
+                "handler",
+                Word(&HandlerKind::NAMES),
+                "`http`",
+                "What its tools are",
+            ),
             field("base_url", Text, "", "Where it is: `http://` or `https://`"),
             field("category", Text, "", "Found by search"),
             field(

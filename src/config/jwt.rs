@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use super::section::Section;
 use crate::auth::keys::{KEY_ID, KeyError, NamedKey, PrivateKey, PublicKey, shared_secret};
 use crate::auth::token::{Expectations, VerificationKey};
 use crate::error::Problem;
@@ -37,11 +36,20 @@ impl std::fmt::Debug for KeySource {
 }
 
 impl KeySource {
-    pub(super) fn public_key(setting: &'static str, path: PathBuf) -> Self {
+    /// `file` is the file that has the setting, where it isn't an environment variable.
+    pub(super) fn public_key(setting: &'static str, file: Option<PathBuf>, path: PathBuf) -> Self {
         KeySource {
             setting,
-            file: None,
+            file,
             material: Material::PublicKey(path),
+        }
+    }
+
+    pub(super) fn secret_file(setting: &'static str, file: Option<PathBuf>, path: PathBuf) -> Self {
+        KeySource {
+            setting,
+            file,
+            material: Material::SecretFile(path),
         }
     }
 
@@ -154,30 +162,6 @@ fn at(path: &Path, error: &KeyError) -> String {
     format!("{}: {error}", path.display())
 }
 
-/// `[jwt]` of the conf file. Paths are relative to the file.
-pub(super) fn from_conf(section: &mut Section<'_>, conf: &Path) -> Option<KeySource> {
-    let relative = |path: PathBuf| conf.parent().unwrap_or(Path::new("")).join(path);
-    let public: Option<PathBuf> = section.take("public_key");
-    let secret: Option<PathBuf> = section.take("secret_file");
-    match (public, secret) {
-        (Some(_), Some(_)) => {
-            section.problem("secret_file", "public_key is set too; use one of the two");
-            None
-        }
-        (Some(path), None) => Some(KeySource {
-            setting: "jwt.public_key",
-            file: Some(conf.to_path_buf()),
-            material: Material::PublicKey(relative(path)),
-        }),
-        (None, Some(path)) => Some(KeySource {
-            setting: "jwt.secret_file",
-            file: Some(conf.to_path_buf()),
-            material: Material::SecretFile(relative(path)),
-        }),
-        (None, None) => None,
-    }
-}
-
 /// `[proxy.jwt]` of the `config.toml` that `ati init --proxy` writes. Other tables there are none of our business.
 struct Legacy {
     path: PathBuf,
@@ -220,14 +204,12 @@ fn read_legacy(ati_dir: &Path, problems: &mut Vec<Problem>) -> Option<Legacy> {
     })
 }
 
-pub(super) fn legacy(ati_dir: &Path, problems: &mut Vec<Problem>) -> Option<KeySource> {
+/// The verification key that `config.toml` names.
+pub(super) fn of_config_toml(ati_dir: &Path, problems: &mut Vec<Problem>) -> Option<KeySource> {
     let legacy = read_legacy(ati_dir, problems)?;
     if let Some(path) = legacy.public_key {
-        return Some(KeySource {
-            setting: "proxy.jwt.public_key",
-            file: Some(legacy.path),
-            material: Material::PublicKey(path),
-        });
+        let setting = "proxy.jwt.public_key";
+        return Some(KeySource::public_key(setting, Some(legacy.path), path));
     }
     let Some(secret) = legacy.secret else {
         // A misspelt key must not mean that everybody may come in.
@@ -274,7 +256,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("config.toml"), text).unwrap();
         let mut problems = Vec::new();
-        let source = legacy(dir.path(), &mut problems);
+        let source = of_config_toml(dir.path(), &mut problems);
         (dir, source, problems)
     }
 
@@ -318,7 +300,7 @@ mod tests {
         let (_dir, _, problems) = legacy_from("[proxy.jwt\n");
         assert_eq!(problems.len(), 1);
 
-        let empty = KeySource::public_key("ATI_JWT_PUBLIC_KEY", PathBuf::new());
+        let empty = KeySource::public_key("ATI_JWT_PUBLIC_KEY", None, PathBuf::new());
         assert!(empty.load().unwrap_err().message.contains("set, but empty"));
         let garbled = KeySource::secret("ATI_JWT_SECRET", None, Zeroizing::new("s3cret!".into()));
         let problem = garbled.load().unwrap_err().to_string();

@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout_at};
 
 use super::{McpError, START, Session, Target, open, result};
-use crate::catalog::Tool;
-use crate::catalog::mcp::{Listed, Listing};
+use crate::catalog::McpInvocation;
+use crate::catalog::mcp::{ListedTool, Listing};
 use crate::egress::EgressError;
 use crate::error::UpstreamFault;
 use crate::exec::credentials::{obtain, renew_after_refusal};
@@ -20,14 +20,14 @@ use crate::runtime::{Key, Pool};
 
 /// One call.
 pub async fn call(
-    tool: &Tool,
+    remote: &McpInvocation,
     args: &Map<String, Value>,
     target: &Arc<Target>,
     context: ExecContext<'_>,
 ) -> Result<Box<RawValue>, McpError> {
     let watcher = context.watcher;
     let question = Call {
-        tool,
+        remote,
         args,
         watcher,
     };
@@ -50,11 +50,11 @@ pub async fn list(target: &Arc<Target>, context: ExecContext<'_>) -> Result<Told
     let listing = Listing {
         at: crate::clock::unix_now(),
         protocol: session.version(),
-        tools: tools.into_iter().map(Listed::from).collect(),
+        tools: tools.into_iter().map(ListedTool::from).collect(),
     };
     // It is shown to every caller, and kept on disk.
     let mut text = serde_json::to_vec(&listing).unwrap_or_default();
-    session.secrets.scrub(&mut text);
+    session.secrets.redact(&mut text);
     let listing = serde_json::from_slice(&text).map_err(|_| McpError::Garbage {
         provider: target.provider.to_string(),
         what: "a list of tools that makes no sense".to_owned(),
@@ -80,7 +80,7 @@ trait Question {
 }
 
 struct Call<'a> {
-    tool: &'a Tool,
+    remote: &'a McpInvocation,
     args: &'a Map<String, Value>,
     watcher: Option<Watcher<'a>>,
 }
@@ -89,11 +89,11 @@ impl Question for Call<'_> {
     type Answer = CallToolResult;
 
     fn repeatable(&self) -> bool {
-        self.tool.repeatable
+        self.remote.repeatable
     }
 
     async fn ask(&self, session: &Session, sent: &mut bool) -> Result<CallToolResult, McpError> {
-        let name = &self.tool.endpoint;
+        let name = &self.remote.remote_name;
         session
             .call(name, self.args.clone(), self.watcher, sent)
             .await
