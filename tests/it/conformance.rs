@@ -258,8 +258,9 @@ fn logs_switched_off_are_not_written() {
     assert!(proxy.log.find_all("request").is_empty());
     assert!(proxy.log.find_all("sig_verify").is_empty());
 
-    let proxy = Setup::new().env("RUST_LOG", "error").start();
+    let mut proxy = Setup::new().env("RUST_LOG", "error").start();
     proxy.client().get("/tools");
     proxy.signal("TERM");
-    assert_eq!(proxy.log.text(), "");
+    proxy.wait();
+    assert_eq!(proxy.log.whole_text(), "");
 }

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::support::ati::{Proxy, Setup};
+use crate::support::free_address;
 use crate::support::upstream::Upstream;
 
 /// Reads one request's header.
@@ -52,17 +53,9 @@ fn refused(proxy: &Proxy, status: u16, words: &str) {
 
 #[test]
 fn upstream_without_a_listener_gets_502() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let closed = free_address();
     let proxy = Setup::new()
-        .route(
-            "bad",
-            &format!("http://127.0.0.1:{port}"),
-            "path_prefix = '/bad'",
-        )
+        .route("bad", &format!("http://{closed}"), "path_prefix = '/bad'")
         .start();
     let response = proxy.client().get("/bad/x");
     assert_eq!(
@@ -72,7 +65,7 @@ fn upstream_without_a_listener_gets_502() {
             "bad gateway: upstream error: connection refused or unreachable"
         )
     );
-    assert!(!response.text().contains(&port.to_string()));
+    assert!(!response.text().contains(&closed.port().to_string()));
     proxy.settles(
         r#"ati_upstream_errors_total{kind="connect",route="bad"}"#,
         1.0,
@@ -124,26 +117,26 @@ fn upstream_stalling_in_its_answer_cuts_the_answer_off() {
     assert_eq!(proxy.client().get("/good/x").status, 200);
 }
 
-/// As many bytes as take longer than a second, at 50 ms each.
-const TRICKLED: &[u8; 25] = b"a body that comes slowly.";
+/// As many bytes as take longer than two seconds, at 60 ms each.
+const TRICKLED: &[u8; 40] = b"a body that comes slowly, byte for byte.";
 
 #[test]
 fn upstream_slower_in_all_than_the_read_timeout_is_waited_for() {
     let upstream = Upstream::raw(|mut stream| {
         read_head(&mut stream);
-        let head = b"HTTP/1.1 200 OK\r\ncontent-length: 25\r\n\r\n";
+        let head = b"HTTP/1.1 200 OK\r\ncontent-length: 40\r\n\r\n";
         for byte in head.iter().chain(TRICKLED) {
             let _ = stream.write_all(&[*byte]);
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(60));
         }
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
-    let proxy = start(&upstream, "read_timeout_seconds = 1");
+    let proxy = start(&upstream, "read_timeout_seconds = 2");
     let started = Instant::now();
     assert_eq!(proxy.client().get("/bad/x").body, TRICKLED);
     // Header and body each took longer than the timeout, which applies to a single read.
     let took = started.elapsed();
-    assert!(took > Duration::from_millis(3000), "{took:?}");
+    assert!(took > Duration::from_millis(4600), "{took:?}");
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::Instant;
 
 use serde_json::json;
 
@@ -63,28 +63,30 @@ fn rotation_killed_at_any_point_leaves_a_whole_keyring() {
         assert!(output.status.success(), "{}", stderr(&output));
         stdout(&output)
     };
+    let rotate = || {
+        let mut command = command(dir);
+        command
+            .args(["edge", "rotate-keyring", "--no-signal", "--from-file"])
+            .args([file_text, "--ati-dir", dir.to_str().unwrap()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command
+    };
+    // How long a whole rotation takes, on this machine and under its present load.
+    let whole = || {
+        let started = Instant::now();
+        assert!(rotate().status().unwrap().success());
+        started.elapsed()
+    };
+    let mut length = whole();
     let mut current = fingerprint();
     let (mut kept, mut replaced) = (0, 0);
     for n in 1..=200u64 {
         write(&file, source(n as usize));
-        let mut child = command(dir)
-            .args([
-                "edge",
-                "rotate-keyring",
-                "--no-signal",
-                "--from-file",
-                file_text,
-                "--ati-dir",
-                dir.to_str().unwrap(),
-            ])
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        // Spread over the time that a rotation takes.
-        std::thread::sleep(Duration::from_micros(
-            n.wrapping_mul(2_654_435_761) % 30_000,
-        ));
+        let mut child = rotate().spawn().unwrap();
+        // Spread over the time that a rotation takes, and a little longer.
+        let part = n.wrapping_mul(2_654_435_761) % 1000;
+        std::thread::sleep(length.mul_f64(part as f64 / 800.0));
         let _ = child.kill();
         child.wait().unwrap();
         if n % 10 == 0 {
@@ -94,7 +96,8 @@ fn rotation_killed_at_any_point_leaves_a_whole_keyring() {
             } else {
                 replaced += 1
             }
-            current = now;
+            length = whole();
+            current = fingerprint();
         }
         let mode = std::fs::metadata(dir.join("keyring.enc"))
             .unwrap()

@@ -1,7 +1,7 @@
 //! TLS of a listener: protocols, certificates, client certificates.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -9,10 +9,10 @@ use serde_json::json;
 
 use super::{TLS, encrypted, http2};
 use crate::support::ati::write;
-use crate::support::eventually;
 use crate::support::http::Client;
 use crate::support::tls::{self, Authority};
 use crate::support::upstream::Upstream;
+use crate::support::{eventually, free_address};
 
 #[test]
 fn tls_listener_serves_http1_and_http2() {
@@ -203,12 +203,12 @@ fn client_certificate_of_another_authority_is_refused() {
 #[test]
 fn reload_with_swapped_listener_names_keeps_each_listeners_guard() {
     let ours = Authority::new();
-    let listener = |name: &str, port: u16, more: &str| {
+    let listener = |name: &str, address: SocketAddr, more: &str| {
         format!(
             r#"
                 [[listener]]
                 name = "{name}"
-                listen = "127.0.0.1:{port}"
+                listen = "{address}"
                 [listener.tls]
                 certificate = "cert.pem"
                 key = "key.pem"
@@ -216,13 +216,9 @@ fn reload_with_swapped_listener_names_keeps_each_listeners_guard() {
             "#
         )
     };
-    let free = || {
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        socket.local_addr().unwrap()
-    };
-    let (open, guarded) = (free(), free());
+    let (open, guarded) = (free_address(), free_address());
     let both = |one: &str, two: &str| {
-        listener(one, open.port(), "") + &listener(two, guarded.port(), "client_ca = \"ca.pem\"\n")
+        listener(one, open, "") + &listener(two, guarded, "client_ca = 'ca.pem'")
     };
     let proxy = encrypted(&ours, &both("a", "b"))
         .file("ca.pem", ours.pem())

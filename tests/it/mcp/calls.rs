@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{failure, http_server, listed, manifest, over_http, result, started, streamed, with};
+use super::{
+    Gate, failure, http_server, listed, manifest, over_http, result, started, streamed, with,
+};
 use crate::support::ati::{Setup, ati, stderr, stdout, write};
 use crate::support::eventually;
 use crate::support::http::Client;
@@ -56,17 +58,8 @@ fn mcp_tools_are_listed_and_called_in_one_session() {
 fn health_answers_while_mcp_servers_hang() {
     let setup = with("good", "").manifest("hung", &manifest("hung", "silent", ""));
     let proxy = started(setup);
-    let threads: Vec<_> = (0..10)
-        .map(|_| {
-            let edge = proxy.edge;
-            std::thread::spawn(move || {
-                let body = json!({"tool_name": "s:slow", "args": {"ms": 5000}}).to_string();
-                Client::connect(edge)
-                    .send("POST", "/call", &[], body.as_bytes())
-                    .status
-            })
-        })
-        .collect();
+    let gate = Gate::new(&proxy);
+    let threads: Vec<_> = (0..10).map(|_| gate.call(&proxy, "s:slow")).collect();
     let in_flight = r#"ati_in_flight{route="/call"}"#;
     proxy.settles(in_flight, 10.0);
     for _ in 0..20 {
@@ -74,8 +67,9 @@ fn health_answers_while_mcp_servers_hang() {
     }
     // No call has ended meanwhile, so /health didn't wait for one.
     assert_eq!(proxy.metric(in_flight), Some(10.0));
+    gate.open();
     for thread in threads {
-        assert_eq!(thread.join().unwrap(), 200);
+        assert_eq!(thread.join().unwrap().0, 200);
     }
     let states = Client::connect(proxy.admin).get("/providers").json();
     assert_eq!(states["hung"]["state"], "starting");

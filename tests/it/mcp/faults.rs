@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::process::Command;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
@@ -10,12 +9,11 @@ use ati::auth::token::Claims;
 use serde_json::{Value, json};
 
 use super::{
-    failure, http_server, listed, manifest, over_http, particular_server, result, started, told,
-    with, with_result,
+    Gate, failure, http_server, kill, listed, manifest, over_http, particular_server, result,
+    started, told, with, with_result,
 };
 use crate::support::ati::{ati, stderr, stdout};
 use crate::support::eventually;
-use crate::support::http::Client;
 use crate::support::tokens::{bearer, claims, key_pair};
 use crate::support::upstream::{Received, Upstream};
 
@@ -88,21 +86,14 @@ fn mcp_server_printing_banners_on_stdout_is_still_used() {
         assert_eq!(result(&proxy, "s:echo", json!({"text": "x"})), "x");
     }
     // An idempotent call is repeated when the process dies during it.
-    let pid = result(&proxy, "s:pid", json!({})).as_u64().unwrap();
-    let slow = {
-        let edge = proxy.edge;
-        std::thread::spawn(move || {
-            let body = json!({"tool_name": "s:slow", "args": {"ms": 500}}).to_string();
-            Client::connect(edge).send("POST", "/call", &[], body.as_bytes())
-        })
-    };
-    proxy.settles(r#"ati_in_flight{route="/call"}"#, 1.0);
-    let killed = Command::new("kill")
-        .args(["-KILL", &pid.to_string()])
-        .status();
-    assert!(killed.unwrap().success());
-    let answer = slow.join().unwrap();
-    assert_eq!(answer.json()["result"], "done", "{}", answer.text());
+    let pid = result(&proxy, "s:pid", json!({})).as_u64().unwrap() as u32;
+    let gate = Gate::new(&proxy);
+    let slow = gate.call(&proxy, "s:slow");
+    gate.wait_for("slow");
+    kill(pid);
+    gate.open();
+    let (_, answer) = slow.join().unwrap();
+    assert_eq!(answer["result"], "done", "{answer}");
 }
 
 #[test]

@@ -11,11 +11,15 @@ mod processes;
 use std::io::Write;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Mutex;
+use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
 
-use crate::support::ati::{BINARY, Proxy, Setup};
+use crate::support::ati::{BINARY, Proxy, Setup, write};
+use crate::support::eventually;
+use crate::support::http::Client;
 use crate::support::upstream::{Received, Upstream};
 
 /// The MCP server of the tests: tests/it/support/mcp_server.rs.
@@ -55,6 +59,44 @@ fn result(proxy: &Proxy, tool: &str, args: Value) -> Value {
     let answer = proxy.call(None, tool, args);
     assert_eq!(answer.status, 200, "{tool}: {}", answer.text());
     answer.json()["result"].clone()
+}
+
+/// Calls of the server's tools `slow` and `once` that end only when the test says so.
+struct Gate(PathBuf);
+
+impl Gate {
+    fn new(proxy: &Proxy) -> Self {
+        Gate(proxy.path("gate"))
+    }
+
+    /// Calls the tool in a thread: the status and the answer.
+    fn call(&self, proxy: &Proxy, tool: &str) -> JoinHandle<(u16, Value)> {
+        let body = json!({"tool_name": tool, "args": {"text": self.0}}).to_string();
+        let edge = proxy.edge;
+        std::thread::spawn(move || {
+            let answer = Client::connect(edge).send("POST", "/call", &[], body.as_bytes());
+            (answer.status, answer.json())
+        })
+    }
+
+    /// Waits until the server has a call of this tool.
+    fn wait_for(&self, tool: &str) {
+        eventually("a call at the server", || {
+            let held = std::fs::read_to_string(self.0.with_extension("held")).ok()?;
+            held.lines().any(|line| line == tool).then_some(())
+        });
+    }
+
+    fn open(&self) {
+        write(&self.0, "");
+    }
+}
+
+fn kill(pid: u32) {
+    let status = Command::new("kill")
+        .args(["-KILL", &pid.to_string()])
+        .status();
+    assert!(status.unwrap().success());
 }
 
 fn failure(proxy: &Proxy, tool: &str, args: Value) -> String {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{failure, is_alive, result, started, with};
+use super::{Gate, failure, is_alive, kill, result, started, with};
 use crate::support::ati::BINARY;
 use crate::support::eventually;
 use crate::support::http::Client;
@@ -61,39 +61,33 @@ fn server_process_sees_only_its_configured_environment() {
 fn server_process_killed_fails_only_calls_in_flight() {
     let proxy = started(with("good", ""));
     let pid = result(&proxy, "s:pid", json!({})).as_u64().unwrap() as u32;
-    let call = |tool: &'static str, edge| {
-        std::thread::spawn(move || {
-            let body = json!({"tool_name": tool, "args": {"ms": 2000}}).to_string();
-            let answer = Client::connect(edge).send("POST", "/call", &[], body.as_bytes());
-            (answer.status, answer.text())
-        })
-    };
-    let once: Vec<_> = (0..50).map(|_| call("s:once", proxy.edge)).collect();
-    let again: Vec<_> = (0..50).map(|_| call("s:slow", proxy.edge)).collect();
+    let gate = Gate::new(&proxy);
+    let once: Vec<_> = (0..50).map(|_| gate.call(&proxy, "s:once")).collect();
+    let again: Vec<_> = (0..50).map(|_| gate.call(&proxy, "s:slow")).collect();
     proxy.settles(r#"ati_in_flight{route="/call"}"#, 100.0);
-    Command::new("kill")
-        .args(["-KILL", &pid.to_string()])
-        .status()
-        .unwrap();
+    gate.wait_for("once");
+    kill(pid);
+    gate.open();
     // Calls that the server had received fail. Calls that still waited for it go to the next
     // process.
     let mut lost = 0;
     for thread in once {
-        let (status, text) = thread.join().unwrap();
+        let (status, answer) = thread.join().unwrap();
         if status != 200 {
             lost += 1;
-            assert_eq!(status, 502, "{text}");
+            assert_eq!(status, 502, "{answer}");
+            let error = answer["error"].as_str().unwrap();
             assert!(
-                text.contains("MCP transport error: [s] the server ended"),
-                "{text}"
+                error.contains("MCP transport error: [s] the server ended"),
+                "{error}"
             );
         }
     }
     assert!((1..=50).contains(&lost), "{lost}");
     // Idempotent calls were repeated.
     for thread in again {
-        let (status, text) = thread.join().unwrap();
-        assert_eq!(status, 200, "{text}");
+        let (status, answer) = thread.join().unwrap();
+        assert_eq!(status, 200, "{answer}");
     }
     let started = Instant::now();
     let next = result(&proxy, "s:pid", json!({})).as_u64().unwrap() as u32;

@@ -108,10 +108,10 @@ fn provider_load_lasts_until_unloaded_or_expired() {
 #[test]
 fn broken_cached_providers_are_ignored_and_brief_ones_expire() {
     let api = Upstream::echo();
-    let created = ati::telemetry::audit::timestamp(std::time::SystemTime::now());
     let document =
         json!({"openapi": "3.0.0", "paths": {"/x": {"get": {"operationId": "look"}}}}).to_string();
     let cached = |name: &str, more: Value| {
+        let created = ati::telemetry::audit::timestamp(std::time::SystemTime::now());
         let mut all = json!({"name": name, "provider_type": "openapi", "base_url": api.url(), "auth_type": "none", "created_at": created, "ttl_seconds": 3600, "spec_content": document});
         all.as_object_mut()
             .unwrap()
@@ -135,19 +135,17 @@ fn broken_cached_providers_are_ignored_and_brief_ones_expire() {
         .file(
             "cache/providers/other.json",
             cached("name\n\u{1b}[31m", json!({})),
-        )
-        .file(
-            "cache/providers/brief.json",
-            cached("brief", json!({"ttl_seconds": 3})),
         );
     let dir = setup.path().to_path_buf();
     let listed = run(&dir, &["tool", "list"]);
     assert!(listed.status.success(), "{}", stderr(&listed));
     assert_eq!(stderr(&listed), "");
-    let proxy = setup.start();
+    // Long enough for a start on a loaded machine.
+    let brief = cached("brief", json!({"ttl_seconds": 8}));
+    let proxy = setup.file("cache/providers/brief.json", brief).start();
     assert_eq!(proxy.call(None, "fine", json!({})).status, 200);
     assert_eq!(proxy.call(None, "brief:look", json!({})).status, 200);
-    crate::support::eventually("the end of a while", || {
+    crate::support::eventually("the end of the lifetime", || {
         (proxy.call(None, "brief:look", json!({})).status == 404).then_some(())
     });
     // The provider commands need no token.

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -394,7 +395,7 @@ impl Drop for Proxy {
         let audit = std::fs::read_to_string(self.path("audit.jsonl")).unwrap_or_default();
         if !std::thread::panicking() {
             tells_nothing("the audit", &audit);
-            tells_nothing("the log", &self.log.text());
+            tells_nothing("the log", &self.log.whole_text());
             tells_nothing("the metrics", &metrics.unwrap_or_default());
         }
     }
@@ -427,27 +428,44 @@ pub fn tells_nothing(place: &str, text: &str) {
 
 /// What a process has written to stderr so far.
 #[derive(Clone)]
-pub struct Log(Arc<Mutex<Vec<String>>>);
+pub struct Log {
+    lines: Arc<Mutex<Vec<String>>>,
+    ended: Arc<AtomicBool>,
+}
 
 impl Log {
     pub fn follow(stderr: impl std::io::Read + Send + 'static) -> Self {
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let theirs = lines.clone();
+        let log = Log {
+            lines: Arc::default(),
+            ended: Arc::default(),
+        };
+        let followed = log.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                theirs.lock().unwrap().push(line);
+                followed.lines.lock().unwrap().push(line);
             }
+            followed.ended.store(true, Ordering::Release);
         });
-        Log(lines)
+        log
     }
 
     pub fn text(&self) -> String {
-        self.0.lock().unwrap().join("\n")
+        self.lines.lock().unwrap().join("\n")
+    }
+
+    /// The text of a process that has ended. Waits for the end of its stderr, which a process that
+    /// it started may hold open: not for long, therefore.
+    pub fn whole_text(&self) -> String {
+        let start = Instant::now();
+        while !self.ended.load(Ordering::Acquire) && start.elapsed() < Duration::from_secs(1) {
+            std::thread::sleep(POLL);
+        }
+        self.text()
     }
 
     /// The records whose message begins like this.
     pub fn find_all(&self, message: &str) -> Vec<Value> {
-        let lines = self.0.lock().unwrap();
+        let lines = self.lines.lock().unwrap();
         lines
             .iter()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok())

@@ -70,6 +70,20 @@ fn hold_on() {
     std::mem::forget(input);
 }
 
+/// Waits until the file `gate` exists, and says in `gate`.held that it waits.
+fn wait_for_gate(name: &str, gate: &str) {
+    let held = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(format!("{gate}.held"));
+    if let Ok(mut file) = held {
+        let _ = writeln!(file, "{name}");
+    }
+    while !std::path::Path::new(gate).exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Appends a notification to the file that NOTES names, where a test set it.
 fn note(message: &Value) {
     if let Ok(path) = std::env::var("NOTES") {
@@ -220,8 +234,13 @@ fn call(mode: &str, id: &Value, params: &Value) {
             json!({"content": [{"type": "text", "text": "the tool says no"}], "isError": true}),
         ),
         "error" => error(id, -32050, "the server says no"),
-        "slow" | "once" => {
-            std::thread::sleep(Duration::from_millis(args["ms"].as_u64().unwrap_or(1000)));
+        name @ ("slow" | "once") => {
+            match text {
+                "" => {
+                    std::thread::sleep(Duration::from_millis(args["ms"].as_u64().unwrap_or(1000)))
+                }
+                gate => wait_for_gate(name, gate),
+            }
             reply(id, content("done"));
         }
         "steps" => {
