@@ -295,12 +295,16 @@ pub enum Signer {
 }
 
 impl Signer {
-    pub fn issue(&self, claims: &Claims) -> anyhow::Result<String> {
+    pub fn issue(&self, claims: &Claims) -> Result<String, jsonwebtoken::errors::Error> {
         self.issue_as(claims, KEY_ID)
     }
 
     /// With a name for the key, where whoever verifies has several.
-    pub fn issue_as(&self, claims: &Claims, kid: &str) -> anyhow::Result<String> {
+    pub fn issue_as(
+        &self,
+        claims: &Claims,
+        kid: &str,
+    ) -> Result<String, jsonwebtoken::errors::Error> {
         crypto::install();
         let (mut header, key) = match self {
             Signer::Es256(key) => (
@@ -315,7 +319,7 @@ impl Signer {
         if matches!(self, Signer::Es256(_)) {
             header.kid = Some(kid.to_owned());
         }
-        Ok(jsonwebtoken::encode(&header, claims, &key)?)
+        jsonwebtoken::encode(&header, claims, &key)
     }
 }
 

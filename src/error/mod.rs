@@ -9,6 +9,6 @@ mod problem;
 mod refusal;
 
 pub use call::{CallError, McpError, ToolError};
-pub use failure::{Code, Failure};
+pub use failure::{Cause, Code, Failure};
 pub use problem::{Intro, Problem};
 pub use refusal::{Body, Refusal, UpstreamFault};

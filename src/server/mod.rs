@@ -108,7 +108,7 @@ impl Server {
         let listeners = Listeners::open(&settings, &mut inherited)?;
         let upgrade = upgrade_socket(&settings, &mut inherited);
         let addresses = listeners.addresses()?;
-        let built = Snapshot::build(settings, None).map_err(|unbuilt| failed(unbuilt.problems))?;
+        let built = Snapshot::build(settings, None).map_err(|failure| failed(failure.problems))?;
         for warning in &built.warnings {
             warn!("{warning}");
         }
@@ -131,7 +131,7 @@ impl Server {
             reloader: Arc::new(Reloader::new(
                 flags,
                 env,
-                built.held,
+                built.session_key,
                 current.clone(),
                 known,
             )),

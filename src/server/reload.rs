@@ -14,7 +14,7 @@ use crate::catalog::{Catalog, Provider, remembered};
 use crate::config::{self, Environment, Flags, Listener, Settings, Tls};
 use crate::error::Problem;
 use crate::keyring::{SessionKey, Source};
-use crate::snapshot::{Built, Snapshot, Unbuilt};
+use crate::snapshot::{BuildFailure, Built, Snapshot};
 use crate::telemetry::health;
 use crate::telemetry::metrics::METRICS;
 
@@ -135,7 +135,7 @@ impl Reloader {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         match self.build(held.as_ref()) {
             Ok(mut built) => {
-                *held = built.held;
+                *held = built.session_key;
                 for warning in &built.warnings {
                     warn!("{warning}");
                 }
@@ -167,8 +167,8 @@ impl Reloader {
             }
             Err(failure) => {
                 // Its file is gone: losing the key too would make every later reload fail.
-                if failure.held.is_some() {
-                    *held = failure.held;
+                if failure.session_key.is_some() {
+                    *held = failure.session_key;
                 }
                 METRICS.reloaded(false);
                 let problems: Vec<String> =
@@ -182,21 +182,21 @@ impl Reloader {
         }
     }
 
-    fn build(&self, held: Option<&SessionKey>) -> Result<Built, Unbuilt> {
-        let mut settings = config::resolve(&self.flags, &self.env).map_err(Unbuilt::from)?;
+    fn build(&self, held: Option<&SessionKey>) -> Result<Built, BuildFailure> {
+        let mut settings = config::resolve(&self.flags, &self.env).map_err(BuildFailure::from)?;
         let running = &self.current.load().settings;
         warn_about_restart(running, &settings);
         settings.listeners = reconcile(&running.listeners, settings.listeners);
-        unreachable(&settings).map_err(Unbuilt::from)?;
+        unreachable(&settings).map_err(BuildFailure::from)?;
         let built = Snapshot::build(settings, held)?;
         let problems = lost(&self.current.load(), &built.snapshot);
         if problems.is_empty() {
             Ok(built)
         } else {
-            Err(Unbuilt {
+            Err(BuildFailure {
                 problems,
                 warnings: Vec::new(),
-                held: built.held,
+                session_key: built.session_key,
             })
         }
     }
