@@ -35,8 +35,8 @@ pub struct Args {
     force: bool,
 }
 
-/// Create the folders and a config.toml where they are missing. Best effort: a read-only folder is no
-/// reason for a command to fail.
+/// Create the folders and a config.toml where they are missing. Best effort: a read-only folder is
+/// no reason for a command to fail.
 pub fn ensure(dir: &Path) {
     if dir.join("manifests").is_dir() {
         return;

@@ -1,5 +1,5 @@
-//! Tools on this machine, without a proxy: its manifests and its keyring, limited by a session token
-//! where JWT keys are configured.
+//! Tools on this machine, without a proxy: its manifests and its keyring, limited by a session
+//! token where JWT keys are configured.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -97,8 +97,8 @@ fn inline(value: &Value) -> String {
     }
 }
 
-/// Headers and rows: a row for each object of a list, or the keys and values of one object. `None` for
-/// other shapes.
+/// Headers and rows: a row for each object of a list, or the keys and values of one object. `None`
+/// for other shapes.
 fn as_table(value: &Value) -> Option<(Vec<String>, Vec<Vec<String>>)> {
     let cell = |value: Option<&Value>| match value {
         None | Some(Value::Null) => String::new(),

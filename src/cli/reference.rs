@@ -82,9 +82,9 @@ fn metrics() -> String {
 
 fn manifest() -> String {
     let mut text = format!(
-        "{MADE}# Manifests\n\nA file has one `[provider]` table and, for HTTP tools, one `[[tools]]` \
-         table for each tool.\n`ati provider validate FILE` checks a manifest; `ati provider schema` \
-         prints a JSON Schema for editors.\nMore about each kind: [tools](../tools.md), \
+        "{MADE}# Manifests\n\nA file has one `[provider]` table and, for HTTP tools, a \
+         `[[tools]]` table for each tool.\n`ati provider validate FILE` checks a manifest; \
+         `ati provider schema` prints a JSON Schema for editors.\nMore about each kind: [tools](../tools.md), \
          [OpenAPI](../openapi.md), [passthrough](../passthrough.md).\n"
     );
     for group in fields::GROUPS {
@@ -107,8 +107,8 @@ fn manifest() -> String {
 
 fn errors() -> String {
     let mut text = format!(
-        "{MADE}# Error codes\n\nWhere the output is JSON, a failed command prints one line on stderr: \
-         `{{\"error\":{{\"code\",\"message\",\"exit_code\"}}}}`.\nWith `--verbose` it has \
+        "{MADE}# Error codes\n\nWhere the output is JSON, a failed command prints one line on \
+         stderr: `{{\"error\":{{\"code\",\"message\",\"exit_code\"}}}}`.\nWith `--verbose` it has \
          `chain` too, the list of causes, outermost first.\n\n| Code | Exit code |\n|---|---|\n"
     );
     for code in Code::ALL {

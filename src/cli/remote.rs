@@ -61,8 +61,8 @@ impl Remote {
         }))
     }
 
-    /// Use the token and the server URL that the tool's provider names with `auth_session_token_env`
-    /// and `mcp_url_env`, where those variables are set.
+    /// Use the token and the server URL that the tool's provider names with
+    /// `auth_session_token_env` and `mcp_url_env`, where those variables are set.
     pub fn for_tool(mut self, ati_dir: &Path, tool: &str) -> Self {
         let named = config::session_token_env(ati_dir, tool);
         if let Some(own) = named.and_then(|name| token(&name)) {

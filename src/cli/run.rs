@@ -16,7 +16,8 @@ use crate::exec::Watcher;
 #[derive(clap::Args)]
 #[command(
     override_usage = "ati run [OPTIONS] <TOOL> [--NAME VALUE]...",
-    after_help = "Arguments of the tool come after its name: --name value, --name=value, or --flag for true. \
+    after_help = "Arguments of the tool come after its name: --name value, --name=value, \
+                  or --flag for true. \
                   A value that is valid JSON is sent as JSON, any other value as text. \
                   'ati tool info <TOOL>' lists the arguments."
 )]

@@ -189,8 +189,8 @@ fn validate(token: &str, key: &KeyArgs) -> Result<u8, Failure> {
     }
 }
 
-/// The signing key: of `--key`, `--secret`, the environment, then config.toml. A private key wins over
-/// a shared secret.
+/// The signing key: of `--key`, `--secret`, the environment, then config.toml. A private key wins
+/// over a shared secret.
 fn signer(args: &KeyArgs) -> Result<Signer, Failure> {
     if let Some(path) = &args.key {
         let text = read(path)?;

@@ -6,8 +6,8 @@ use std::fmt;
 use crate::egress;
 
 /// `Display` is the kind of fault in plain words, as everywhere in ati. The source is the innermost
-/// error, which says what the system or TLS said; the layers between only repeat each other, and the
-/// outermost one would print the URL.
+/// error, which says what the system or TLS said; the layers between only repeat each other, and
+/// the outermost one would print the URL.
 #[derive(Debug)]
 pub struct NoAnswer(reqwest::Error);
 

@@ -151,8 +151,8 @@ impl Snapshot {
     }
 
     /// The same snapshot with the keyring of this machine, and with `ATI_KEY_<NAME>` variables for
-    /// names that are in no file. A step of its own, because it may use up a one-shot key: a command
-    /// that needs no credential leaves that key alone.
+    /// names that are in no file. A step of its own, because it may use up a one-shot key: a
+    /// command that needs no credential leaves that key alone.
     pub fn with_command_keyring(&self) -> Result<(Snapshot, Vec<Problem>), Problem> {
         let loaded = keys::load_for_command(&self.settings.keyring.places)?;
         let snapshot = Snapshot {

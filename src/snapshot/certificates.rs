@@ -1,5 +1,5 @@
-//! TLS certificates of the listeners. They are part of the snapshot, so that SIGHUP reloads them and a
-//! bad one leaves the old one in use.
+//! TLS certificates of the listeners. They are part of the snapshot, so that SIGHUP reloads them
+//! and a bad one leaves the old one in use.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;

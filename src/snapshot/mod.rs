@@ -21,7 +21,8 @@ use crate::exec::http::Prepared;
 use crate::keyring::Keyring;
 use crate::route::Table;
 
-/// The parts are shared: a snapshot with a new listing of tools keeps all other parts of the old one.
+/// The parts are shared: a snapshot with a new listing of tools keeps all other parts of the old
+/// one.
 #[derive(Clone)]
 pub struct Snapshot {
     pub settings: Arc<Settings>,

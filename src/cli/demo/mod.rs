@@ -119,7 +119,7 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             shows: "missing_signature",
         },
         Step {
-            title: "A signed request reaches the upstream, with a credential that its sender never sees",
+            title: "A signed request reaches the upstream; ati adds the credential",
             address: edge,
             path: "/demo/anything?q=1",
             headers: vec![signed("GET", "/demo/anything")],
@@ -155,7 +155,7 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             shows: "\"name\":\"demo_greet\"",
         },
         Step {
-            title: "A tool call by name: ati adds the credential",
+            title: "A tool is called by name; ati adds the credential here too",
             address: edge,
             path: "/call",
             headers: vec![signed("POST", "/call"), bearer()],
@@ -208,7 +208,8 @@ fn token(jwt: &str) -> Result<String, Failure> {
 
 fn introduce(steps: &[Step]) {
     output::line(
-        "A proxy is running, with generated keys, in enforce mode. Paste these into another terminal:",
+        "A proxy is running, with generated keys, in enforce mode. \
+         Paste these lines into another terminal:",
     );
     for step in steps {
         output::line(&format!("\n# {} ({})", step.title, step.status));
@@ -282,19 +283,43 @@ fn write_keyring(dir: &Path, signing: &str) -> Result<(), Failure> {
 }
 
 fn write_manifests(dir: &Path, upstream: SocketAddr) -> Result<(), Failure> {
-    let manifest = format!(
-        "[provider]\nname = \"demo\"\nhandler = \"passthrough\"\nbase_url = \"http://{upstream}\"\n\
-         path_prefix = \"/demo\"\nauth_type = \"bearer\"\nauth_key_name = \"demo_key\"\ndeny_paths = [\"/admin/*\"]\n"
+    let routes = format!(
+        r#"[provider]
+name = "demo"
+handler = "passthrough"
+base_url = "http://{upstream}"
+path_prefix = "/demo"
+auth_type = "bearer"
+auth_key_name = "demo_key"
+deny_paths = ["/admin/*"]
+"#
     );
     let tools = format!(
-        "[provider]\nname = \"demo_tools\"\nbase_url = \"http://{upstream}\"\nauth_type = \"bearer\"\n\
-         auth_key_name = \"demo_key\"\n\n[[tools]]\nname = \"demo_greet\"\ndescription = \"Greet a person\"\n\
-         endpoint = \"/greet\"\ninput_schema = {{ type = \"object\", required = [\"name\"], \
-         properties = {{ name = {{ type = \"string\" }} }} }}\n\n[[tools]]\nname = \"demo_erase\"\n\
-         description = \"Erase everything\"\nendpoint = \"/erase\"\nmethod = \"DELETE\"\n"
+        r#"[provider]
+name = "demo_tools"
+base_url = "http://{upstream}"
+auth_type = "bearer"
+auth_key_name = "demo_key"
+
+[[tools]]
+name = "demo_greet"
+description = "Greet a person"
+endpoint = "/greet"
+
+[tools.input_schema]
+type = "object"
+required = ["name"]
+properties.name.type = "string"
+
+[[tools]]
+name = "demo_erase"
+description = "Erase everything"
+endpoint = "/erase"
+method = "DELETE"
+"#
     );
     files::create_private_dir(&dir.join("manifests")).map_err(broken)?;
-    for (name, text) in [("demo.toml", manifest), ("demo_tools.toml", tools)] {
+    for (name, text) in [("demo.toml", routes), ("demo_tools.toml", tools)] {
         files::write_atomic(&dir.join("manifests").join(name), text.as_bytes(), 0o600)
             .map_err(broken)?;
     }

@@ -20,8 +20,8 @@ use crate::snapshot::Snapshot;
 const LARGEST_DRIFT: u64 = 30;
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether each upstream can be resolved, reached and trusted, and whether its clock agrees with this
-/// machine's. No credential is sent.
+/// Whether each upstream can be resolved, reached and trusted, and whether its clock agrees with
+/// this machine's. No credential is sent.
 pub fn upstreams(snapshot: &Snapshot, found: &mut Findings) -> Result<(), Failure> {
     let mut origins: BTreeMap<String, Url> = BTreeMap::new();
     let tools = snapshot

@@ -74,8 +74,8 @@ impl Vault {
     }
 
     pub fn sealed(&self) -> Result<Vec<u8>, Failure> {
-        // A roll-back writes this content to a file of the folder's owner, so it must not come from a
-        // hard link to a file that only this process may read.
+        // A roll-back writes this content to a file of the folder's owner, so it must not come from
+        // a hard link to a file that only this process may read.
         files::read_unlinked(&self.keyring()).map_err(|e| failed(&self.keyring(), e))
     }
 

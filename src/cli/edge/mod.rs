@@ -110,8 +110,8 @@ fn bootstrap(args: &Bootstrap) -> Result<u8, Failure> {
 }
 
 fn rotate(args: &Rotate) -> Result<u8, Failure> {
-    // Checked before the secrets are fetched: without a bootstrap there is nothing to rotate, and no
-    // folder is created.
+    // Checked before the secrets are fetched: without a bootstrap there is nothing to rotate, and
+    // no folder is created.
     args.signal.check()?;
     let vault = Vault::open(args.place.dir())?;
     let entries = args.source.read()?;

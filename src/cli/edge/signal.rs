@@ -34,8 +34,8 @@ impl Target {
         }
     }
 
-    /// Send SIGHUP. A proxy that isn't running is a warning, not a failure: it loads the new keyring
-    /// when it starts.
+    /// Send SIGHUP. A proxy that isn't running is a warning, not a failure: it loads the new
+    /// keyring when it starts.
     pub fn hang_up(&self) -> Result<(), Failure> {
         let service = &self.service;
         if self.no_signal {

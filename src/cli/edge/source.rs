@@ -87,7 +87,7 @@ impl Source {
         };
         if entries.is_empty() {
             return Err(Failure::invalid(
-                "the source has no secrets: an empty keyring would lock everybody out",
+                "the source has no secrets: an empty keyring would lock every caller out",
             ));
         }
         // An empty value counts as a missing credential: the rotation would remove it silently.
@@ -255,8 +255,8 @@ fn from_file(file: &str) -> Result<Entries, Failure> {
     Ok(entries)
 }
 
-/// Whether the text before a `=` is a credential's name. A line of another format may have a `=` too,
-/// and the text before it may be a secret, which must not be taken for a name and printed.
+/// Whether the text before a `=` is a credential's name. A line of another format may have a `=`
+/// too, and the text before it may be a secret, which must not be taken for a name and printed.
 fn is_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '@');
     !name.is_empty() && name.chars().all(allowed)

@@ -59,8 +59,8 @@ impl Admin {
         })
     }
 
-    /// Poll until the proxy runs with the keyring of this fingerprint, reports a failed reload, or the
-    /// time is up.
+    /// Poll until the proxy runs with the keyring of this fingerprint, reports a failed reload, or
+    /// the time is up.
     pub fn wait_for(&self, expected: &str, before: &KeyringState) -> Result<(), Failure> {
         let started = Instant::now();
         loop {

@@ -13,8 +13,8 @@ use super::write::manifest_path;
 use crate::config::{self, ManifestFile, Origin};
 use crate::error::{Code, Failure, McpError};
 
-/// The fields of a manifest that are shown, as they are written there. The compiled provider has not
-/// all of them, and there is none for a provider that can't be used.
+/// The fields of a manifest that are shown, as they are written there. The compiled provider has
+/// not all of them, and there is none for a provider that can't be used.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Shown {

@@ -263,8 +263,8 @@ fn setup(missing: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// The keyring of this machine. A one-shot key is left for the server. A keyring that can't be loaded
-/// counts as empty: every credential is then reported as missing.
+/// The keyring of this machine. A one-shot key is left for the server. A keyring that can't be
+/// loaded counts as empty: every credential is then reported as missing.
 fn keyring() -> Keyring {
     let env = Environment::read();
     let places = Places {
