@@ -13,7 +13,7 @@
 //!
 //! ```text
 //! cli -> server -> gateway -> api -> call -> filters -> snapshot -> exec -> catalog | route -> runtime -> config
-//!     -> credential -> auth | egress -> keyring -> clock, error, telemetry, text, files, json, pattern, process,
+//!     -> credential -> auth | egress -> keyring -> clock, derived_key, error, telemetry, text, files, json, pattern, process,
 //!     request_id
 //! ```
 //!
@@ -51,6 +51,7 @@ pub mod egress;
 pub mod keyring;
 
 pub mod clock;
+pub mod derived_key;
 pub mod error;
 pub mod files;
 pub mod json;

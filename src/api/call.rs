@@ -31,6 +31,7 @@ pub(super) async fn answer(
     let body: Body<'_> =
         serde_json::from_slice(&asked.body).map_err(|e| invalid(&e.to_string()))?;
     let request = call::Request {
+        request_id: asked.request_id,
         name: &body.tool_name,
         args: Args::Text(body.args),
         identity,

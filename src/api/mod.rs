@@ -12,15 +12,16 @@ use tokio::sync::watch;
 
 use crate::call::{Context, Counting};
 use crate::error::Refusal;
+use crate::exec::SharedState;
 use crate::filters::Admitted;
+use crate::request_id::RequestId;
 use crate::route::Builtin;
-use crate::runtime::Runtime;
 use crate::snapshot::Snapshot;
 use crate::telemetry::audit::Audit;
 
 /// What outlives the snapshot that a request is judged by.
 pub struct Services {
-    pub runtime: Runtime,
+    pub runtime: SharedState,
     pub audit: Audit,
     /// True once calls that are still under way have to be given up.
     pub abandon: watch::Sender<bool>,
@@ -31,18 +32,19 @@ pub fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a
     Context {
         catalog: &snapshot.catalog,
         keyring: &snapshot.keyring,
-        prepared: &snapshot.prepared,
+        credentials: &snapshot.credentials,
         clients: &snapshot.clients,
         limits: &snapshot.settings.tools,
         runtime: &services.runtime,
         audit: &services.audit,
-        counting: Counting::Here,
+        counting: Counting::InMemory,
         watcher: None,
     }
 }
 
 /// What a request says besides who sends it.
 pub struct Asked<'a> {
+    pub request_id: RequestId,
     pub path: &'a str,
     pub query: Option<&'a str>,
     pub body: Bytes,

@@ -13,14 +13,14 @@ use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{TokenFault, Verifier};
 use crate::call::{self, Args, Context, Counting, Output};
 use crate::catalog::mcp::{Listing, Listings};
-use crate::catalog::{Catalog, Provider, Tool, remembered};
+use crate::catalog::{Catalog, Provider, Tool, listing_cache};
 use crate::clock::unix_now;
 use crate::config::{Environment, KeyringSettings, Settings};
-use crate::error::{CallError, Code, Failure, McpError};
-use crate::exec::mcp::Told;
-use crate::exec::{self, Watcher};
+use crate::error::{CallError, Code, ExecError, Failure};
+use crate::exec::mcp::{McpError, Told};
+use crate::exec::{self, SharedState, Watcher};
 use crate::keyring::Places;
-use crate::runtime::Runtime;
+use crate::request_id::RequestId;
 use crate::snapshot::Snapshot;
 use crate::telemetry::audit::Audit;
 
@@ -104,6 +104,7 @@ impl Local {
                 snapshot = add_listing(&snapshot, provider, listing);
             }
             let request = call::Request {
+                request_id: RequestId::generate(),
                 name,
                 args,
                 identity: &self.identity,
@@ -224,7 +225,7 @@ impl Local {
     /// Write a listing to the cache. Best effort: the listing is used all the same.
     fn remember(&self, provider: &Provider, listing: &Listing) {
         let ati_dir = &self.snapshot.settings.ati_dir;
-        if let Err(e) = remembered::remember(ati_dir, provider, listing) {
+        if let Err(e) = listing_cache::store(ati_dir, provider, listing) {
             tracing::debug!(provider = provider.name, error = %e, "the listing can't be cached");
         }
     }
@@ -247,7 +248,7 @@ impl Local {
         let settings = &snapshot.settings;
         let session = Session {
             services: Services {
-                runtime: Runtime::new(&settings.ati_dir),
+                runtime: SharedState::new(&settings.ati_dir),
                 audit: Audit::direct(&settings.audit_file),
                 abandon: watch::Sender::new(false),
             },
@@ -282,7 +283,7 @@ impl Session {
     fn context(&self) -> Context<'_> {
         Context {
             // Other commands count against the same limits.
-            counting: Counting::Shared,
+            counting: Counting::InFile,
             ..api::context(&self.snapshot, &self.services)
         }
     }
@@ -321,7 +322,7 @@ fn build(settings: Settings, tool: Option<&str>) -> Result<Snapshot, Failure> {
         tracing::debug!("{warning}");
     }
     let snapshot = built.snapshot;
-    let listings = remembered::recall_all(&snapshot.settings.ati_dir, &snapshot.catalog);
+    let listings = listing_cache::load_all(&snapshot.settings.ati_dir, &snapshot.catalog);
     Ok(snapshot.with_listings(&listings))
 }
 
@@ -347,7 +348,7 @@ fn add_listing(snapshot: &Snapshot, provider: &Provider, listing: Listing) -> Sn
 }
 
 fn mcp_failure(error: McpError) -> Failure {
-    let error = CallError::from(error);
+    let error = CallError::from(ExecError::from(error));
     Failure::from_error(error.code(), error)
 }
 

@@ -10,7 +10,7 @@ use crate::credential::{Credential, Template};
 use crate::egress;
 
 /// `auth_type` and its companions.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Auth {
     None,
     Static(Credential),
@@ -19,7 +19,7 @@ pub enum Auth {
     Url,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OAuth2 {
     pub id_key: String,
     pub secret_key: String,

@@ -1,5 +1,6 @@
 //! What we add to a request that its caller never sees. [`Attachment::attach`] is the only way of a secret onto the wire.
 
+mod error;
 mod lookup;
 mod scrub;
 mod template;
@@ -14,6 +15,7 @@ use http::{HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use zeroize::Zeroizing;
 
+pub use error::CredentialError;
 pub use lookup::Lookup;
 pub use template::Template;
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -25,6 +26,8 @@ const IDLE: Duration = Duration::from_secs(4);
 /// One client for each thread and source address: whoever opens a connection drives it, and a thread that is busy must not hold up the others.
 /// They are made when they are first used: a command that calls nothing pays for none.
 pub struct Clients {
+    /// Unique in this process: keys of session pools depend on it.
+    id: u64,
     settings: Settings,
     guard: Guard,
     resolver: Arc<Resolver>,
@@ -37,7 +40,9 @@ pub struct Clients {
 impl Clients {
     pub fn new(settings: &Settings, guard: Guard, resolver: Arc<Resolver>) -> Self {
         let ca_file = settings.ca_file.as_ref();
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
         Clients {
+            id: SERIAL.fetch_add(1, Ordering::Relaxed),
             settings: settings.clone(),
             guard,
             resolver,
@@ -45,6 +50,10 @@ impl Clients {
             tls: OnceLock::new(),
             made: Mutex::default(),
         }
+    }
+
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     pub fn guard(&self) -> Guard {

@@ -8,7 +8,7 @@ mod failure;
 mod problem;
 mod refusal;
 
-pub use call::{CallError, McpError, ToolError};
+pub use call::{CallError, ExecError, ExecFailure};
 pub use failure::{Cause, Code, Failure};
 pub use problem::{Intro, Problem};
 pub use refusal::{Body, Refusal, UpstreamFault};

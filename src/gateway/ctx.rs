@@ -9,6 +9,7 @@ use super::Connection;
 use crate::config::LogSettings;
 use crate::error::Refusal;
 use crate::filters::{Admitted, Forward, Target, Trail};
+use crate::request_id::RequestId;
 use crate::route::Route;
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::RouteMetrics;
@@ -53,6 +54,7 @@ impl Drop for TunnelGuard {
 /// One request, from its header to its log line. Whatever ends it, dropping this ends it in the counts too.
 pub struct Ctx {
     pub started: Instant,
+    pub request_id: RequestId,
     pub snapshot: Arc<Snapshot>,
     pub connection: Option<Arc<Connection>>,
     pub peer: Option<SocketAddr>,
@@ -85,6 +87,7 @@ impl Ctx {
         let in_flight = load.in_flight.fetch_add(1, Ordering::AcqRel) + 1;
         Ctx {
             started: Instant::now(),
+            request_id: RequestId::generate(),
             peer: None,
             from_proxy: false,
             client: None,

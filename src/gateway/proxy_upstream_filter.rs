@@ -58,6 +58,7 @@ async fn answer(
     let upstream_url = session.req_header().headers.get("x-ati-upstream-url");
     let upstream_url = upstream_url.map(|url| String::from_utf8_lossy(url.as_bytes()).into_owned());
     let asked = Asked {
+        request_id: ctx.request_id,
         path: uri.path(),
         query: uri.query(),
         body,

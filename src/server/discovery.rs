@@ -13,8 +13,8 @@ use super::Shared;
 use super::reload::{Published, Reloader};
 use crate::api::context;
 use crate::call;
-use crate::catalog::{Provider, remembered};
-use crate::error::McpError;
+use crate::catalog::{Provider, listing_cache};
+use crate::exec::mcp::McpError;
 use crate::snapshot::Snapshot;
 
 /// Servers that are started at a time.
@@ -152,7 +152,7 @@ async fn attend(
                 let published = tokio::task::spawn_blocking(move || {
                     let published = reloader.publish(&provider, &kept);
                     if published != Published::TooLate
-                        && let Err(e) = remembered::remember(&ati_dir, &provider, &kept)
+                        && let Err(e) = listing_cache::store(&ati_dir, &provider, &kept)
                     {
                         warn!(
                             provider = provider.name,

@@ -35,13 +35,13 @@ use tracing::{error, info, warn};
 pub use listen::Addresses;
 
 use crate::api::Services;
-use crate::catalog::remembered;
+use crate::catalog::listing_cache;
 use crate::config::{self, Environment, Flags, Settings};
 use crate::error::{Code, Failure};
 use crate::exec;
+use crate::exec::SharedState;
 use crate::files;
 use crate::gateway::Load;
-use crate::runtime::Runtime;
 use crate::snapshot::Snapshot;
 use crate::telemetry;
 use crate::telemetry::audit::Audit;
@@ -121,7 +121,7 @@ impl Server {
         }
         reload::observe(&built.snapshot, &built.warnings);
         let known =
-            remembered::recall_all(&built.snapshot.settings.ati_dir, &built.snapshot.catalog);
+            listing_cache::load_all(&built.snapshot.settings.ati_dir, &built.snapshot.catalog);
         let current = Arc::new(ArcSwap::from_pointee(built.snapshot.with_listings(&known)));
         Ok(Server {
             listeners,
@@ -150,7 +150,7 @@ impl Server {
         let (shutdown_sender, shutdown) = watch::channel(false);
         let settings = self.current.load().settings.clone();
         let services = Arc::new(Services {
-            runtime: Runtime::new(&settings.ati_dir),
+            runtime: SharedState::new(&settings.ati_dir),
             audit: Audit::background(&settings.audit_file),
             abandon: watch::Sender::new(false),
         });

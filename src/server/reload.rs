@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use super::notify;
 use crate::catalog::mcp::{Listing, Listings};
-use crate::catalog::{Catalog, Provider, remembered};
+use crate::catalog::{Catalog, Provider, listing_cache};
 use crate::config::{self, Environment, Flags, Listener, Settings, Tls};
 use crate::error::Problem;
 use crate::keyring::{SessionKey, Source};
@@ -73,7 +73,7 @@ impl Reloader {
         let current = self.current.load();
         let mut providers = current.catalog.providers().iter();
         let now = providers.find(|one| one.name == provider.name);
-        let server = |one: &Provider| one.mcp().map(remembered::identity);
+        let server = |one: &Provider| one.mcp().map(listing_cache::server_id);
         if now.and_then(|one| server(one)) != server(provider) {
             return Published::TooLate;
         }
@@ -96,9 +96,11 @@ impl Reloader {
         let old = self.current.load();
         let server = |catalog: &Catalog, name: &str| {
             let provider = catalog.providers().iter().find(|one| one.name == name);
-            provider.and_then(|one| one.mcp()).map(remembered::identity)
+            provider
+                .and_then(|one| one.mcp())
+                .map(listing_cache::server_id)
         };
-        let mut listings = remembered::recall_all(&new.settings.ati_dir, &new.catalog);
+        let mut listings = listing_cache::load_all(&new.settings.ati_dir, &new.catalog);
         for (name, listing) in self.listings().iter() {
             let same = server(&old.catalog, name) == server(&new.catalog, name);
             if same && server(&new.catalog, name).is_some() {

@@ -10,7 +10,7 @@ use crate::catalog::{Catalog, Specs};
 use crate::config::{self, JwtSettings, ManifestFile, Settings};
 use crate::egress::{self, Clients, Resolver};
 use crate::error::Problem;
-use crate::exec::http::Prepared;
+use crate::exec::credentials::SharedCredentials;
 use crate::keyring::{self, Keyring, SIGNING_SECRET, SessionKey};
 use crate::route::Table;
 
@@ -157,7 +157,7 @@ impl Snapshot {
         let loaded = keys::load_for_command(&self.settings.keyring.places)?;
         let snapshot = Snapshot {
             keyring: Arc::new(loaded.keyring.or(keyring::load_environment())),
-            prepared: Arc::new(Prepared::new(self.catalog.providers().len())),
+            credentials: Arc::new(SharedCredentials::new(self.catalog.providers().len())),
             keyring_loaded: SystemTime::now(),
             ..self.clone()
         };
@@ -179,7 +179,7 @@ fn assemble(
         keyring_loaded: SystemTime::now(),
         signing: None,
         verifier: verifier.map(Arc::new),
-        prepared: Arc::new(Prepared::new(catalog.providers().len())),
+        credentials: Arc::new(SharedCredentials::new(catalog.providers().len())),
         catalog: Arc::new(catalog),
         routes: Arc::default(),
         certificates: Arc::default(),

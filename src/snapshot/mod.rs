@@ -17,7 +17,7 @@ use crate::catalog::Catalog;
 use crate::catalog::mcp::Listings;
 use crate::config::Settings;
 use crate::egress::{self, Clients, Guard, Resolver};
-use crate::exec::http::Prepared;
+use crate::exec::credentials::SharedCredentials;
 use crate::keyring::Keyring;
 use crate::route::Table;
 
@@ -37,7 +37,7 @@ pub struct Snapshot {
     /// HTTP clients of tools.
     pub clients: Arc<Clients>,
     /// Credentials of tools that are the same for every caller, resolved at their first use.
-    pub prepared: Arc<Prepared>,
+    pub credentials: Arc<SharedCredentials>,
     pub keyring_loaded: SystemTime,
 }
 
@@ -60,7 +60,7 @@ impl Snapshot {
                     nobody.clone(),
                 )),
                 resolver: nobody,
-                prepared: Arc::default(),
+                credentials: Arc::default(),
                 keyring_loaded: UNIX_EPOCH,
             })
         });

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 /// Bottom up. Rooms of one line don't know each other, except for the lowest.
 const LAYERS: &[&[&str]] = &[
     &[
+        "derived_key",
         "clock",
         "error",
         "telemetry",

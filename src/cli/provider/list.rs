@@ -10,8 +10,9 @@ use super::super::local::Local;
 use super::super::{Format, file_failure, output};
 use super::name;
 use super::write::manifest_path;
-use crate::config::{self, ManifestFile, Origin};
-use crate::error::{Code, Failure, McpError};
+use crate::config::{self, HandlerKind, ManifestFile, Origin};
+use crate::error::{Code, Failure};
+use crate::exec::mcp::McpError;
 
 /// The fields of a manifest that are shown, as they are written there. The compiled provider has
 /// not all of them, and there is none for a provider that can't be used.
@@ -67,14 +68,14 @@ impl Shown {
     }
 
     /// The `type` of a row.
-    fn kind(&self, handler: &str) -> String {
+    fn kind(&self, handler: &HandlerKind) -> String {
         match handler {
-            "mcp" => {
+            HandlerKind::Mcp => {
                 let transport = self.server.mcp_transport.as_ref().and_then(Value::as_str);
                 let transport = transport.filter(|text| !text.is_empty());
                 format!("mcp/{}", transport.unwrap_or("stdio"))
             }
-            "openapi" | "cli" => handler.to_owned(),
+            HandlerKind::OpenApi | HandlerKind::Cli => handler.name().to_owned(),
             _ => "http".to_owned(),
         }
     }
@@ -143,9 +144,9 @@ pub fn list(live: bool, format: Format) -> Result<u8, Failure> {
 /// `tools`: how many the catalogue has of this provider; none where an MCP server was never listed.
 fn row(manifest: &ManifestFile, tools: Option<usize>) -> Value {
     let shown = Shown::of(manifest);
-    let tools = match (manifest.handler.as_str(), tools) {
-        ("mcp", None) => "auto".to_owned(),
-        ("cli", _) if manifest.tools.is_empty() => "1".to_owned(),
+    let tools = match (&manifest.handler, tools) {
+        (HandlerKind::Mcp, None) => "auto".to_owned(),
+        (HandlerKind::Cli, _) if manifest.tools.is_empty() => "1".to_owned(),
         (_, tools) => tools.unwrap_or(0).to_string(),
     };
     let mut row = json!({
@@ -188,7 +189,7 @@ pub fn info(name: &str, format: Format) -> Result<u8, Failure> {
     let mut info = json!({
         "name": manifest.name,
         "description": shown.description,
-        "handler": manifest.handler,
+        "handler": manifest.handler.name(),
         "base_url": shown.base_url,
         "auth_type": shown.auth(),
         "category": (!shown.category.is_empty()).then_some(&shown.category),
@@ -199,9 +200,9 @@ pub fn info(name: &str, format: Format) -> Result<u8, Failure> {
             info.extend(fields);
         }
     };
-    match manifest.handler.as_str() {
-        "cli" => add(json!(shown.program)),
-        "mcp" => {
+    match &manifest.handler {
+        HandlerKind::Cli => add(json!(shown.program)),
+        HandlerKind::Mcp => {
             add(json!(shown.server));
             add(json!({ "server": server_state(name) }));
         }

@@ -17,12 +17,12 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::{ChildStderr, ChildStdout};
 use tokio::task::JoinHandle;
 
+use super::McpError;
 use super::news::News;
 use super::outbox::{Outbox, outbox};
 use super::session::Link;
 use super::trouble::Trouble;
 use crate::credential::Attachment;
-use crate::error::McpError;
 use crate::process::{Lifeline, Streams};
 
 /// What one message may have.

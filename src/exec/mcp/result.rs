@@ -4,8 +4,8 @@ use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::McpError;
 use crate::credential::Attachment;
-use crate::error::McpError;
 
 /// More of a tool's own error than this says nothing more.
 const LONGEST_ERROR: usize = 64 << 10;

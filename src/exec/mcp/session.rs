@@ -19,11 +19,11 @@ use rmcp::transport::streamable_http_client::StreamableHttpError;
 use rmcp::{ClientCacheConfig, RoleClient};
 use tokio::sync::{Semaphore, watch};
 
+use super::McpError;
 use super::http::Refused;
 use super::news::News;
 use super::trouble::Trouble;
 use crate::credential::Attachment;
-use crate::error::McpError;
 use crate::exec::{Progress, Watcher};
 use crate::runtime::Pooled;
 

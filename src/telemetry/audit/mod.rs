@@ -20,6 +20,7 @@ pub use redact::redact;
 
 use super::metrics::METRICS;
 use super::writer::Writer;
+use crate::request_id::RequestId;
 use file::AuditFile;
 
 /// At the end of a server, calls that were answered must be on disk.
@@ -44,6 +45,9 @@ pub struct Entry<'a> {
     pub job_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<&'a str>,
+    /// None where the call is made by another process, which has an id of its own for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<RequestId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `auth_generator`: a program of the operator's that mints credentials.
+//! `auth_generator`: a program of the operator that mints credentials.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,10 +11,9 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::Minted;
-use crate::catalog::provider::Inject;
-use crate::catalog::{Provider, provider};
-use crate::credential::Attachment;
-use crate::error::ToolError;
+use crate::catalog::Provider;
+use crate::catalog::outbound::{Inject, Program};
+use crate::credential::{Attachment, CredentialError};
 use crate::keyring::Secret;
 use crate::process::{self, Fault, Spec};
 
@@ -22,37 +21,34 @@ const LONGEST_OUTPUT: usize = 1 << 20;
 const LONGEST_ERROR: usize = 500;
 
 pub struct GeneratorRecipe {
-    /// Whose generator this is.
+    /// Has the generator.
     pub provider: Arc<Provider>,
-    /// With everything filled in.
+    /// With every template filled in.
     pub args: Vec<Zeroizing<String>>,
     pub env: Vec<(String, Zeroizing<String>)>,
-    /// What of that must not come back in a complaint.
+    /// Redacted from the program's error output.
     pub secrets: Vec<Secret>,
 }
 
 impl GeneratorRecipe {
-    /// Whether what it makes is for one call.
-    pub(super) fn keeps_nothing(&self) -> bool {
-        let http = self.provider.presents();
-        let generator = http.and_then(|http| http.generator.as_ref());
-        generator.is_none_or(|generator| generator.cache_ttl == 0)
+    /// Whether each call runs it anew.
+    pub(super) fn is_for_one_call(&self) -> bool {
+        let generator = &self.provider.outbound.generator;
+        generator
+            .as_ref()
+            .is_none_or(|generator| generator.cache_ttl == 0)
     }
 
-    pub(super) async fn mint(&self) -> Result<Minted, ToolError> {
-        let generator = self
-            .provider
-            .presents()
-            .and_then(|http| http.generator.as_ref());
-        let Some(generator) = generator else {
+    pub(super) async fn mint(&self) -> Result<Minted, CredentialError> {
+        let Some(generator) = &self.provider.outbound.generator else {
             return Err(failed("there is none"));
         };
         let (program, args, _script) = match &generator.program {
-            provider::Program::Command { command, .. } => {
+            Program::Command { command, .. } => {
                 let args = self.args.iter().map(|arg| arg.to_string()).collect();
                 (command.clone(), args, None)
             }
-            provider::Program::Script {
+            Program::Script {
                 interpreter,
                 script,
             } => {
@@ -70,12 +66,12 @@ impl GeneratorRecipe {
             max_output: LONGEST_OUTPUT,
         };
         let finished = process::run(spec).await.map_err(|fault| match fault {
-            Fault::Timeout => ToolError::GeneratorTimeout(generator.timeout),
+            Fault::Timeout => CredentialError::GeneratorTimeout(generator.timeout),
             Fault::Spawn(e) => failed(&format!("Failed to spawn generator: {program}: {e}")),
             other => failed(&format!("Generator {other}")),
         })?;
         if finished.code != Some(0) {
-            return Err(self.complaint(finished.code, &finished.stderr));
+            return Err(self.failure(finished.code, &finished.stderr));
         }
         let text = String::from_utf8_lossy(&finished.stdout);
         let text = Zeroizing::new(text.trim().to_owned());
@@ -94,8 +90,8 @@ impl GeneratorRecipe {
         Ok(minted)
     }
 
-    /// What it wrote to stderr, without what it was given.
-    fn complaint(&self, code: Option<i32>, stderr: &[u8]) -> ToolError {
+    /// The program's error output, without the values that it was given.
+    fn failure(&self, code: Option<i32>, stderr: &[u8]) -> CredentialError {
         let mut text = stderr.to_vec();
         let given = self.env.iter().map(|(_, value)| value.as_bytes());
         let given = given
@@ -110,8 +106,13 @@ impl GeneratorRecipe {
     }
 }
 
-/// Where the JSON says what: each injection, or the token by its usual names.
-fn pick(text: &str, inject: &[(String, Inject)], minted: &mut Minted) -> Result<(), ToolError> {
+/// The values that the program's JSON has: at the path of each injection, or under the usual names of
+/// a token.
+fn pick(
+    text: &str,
+    inject: &[(String, Inject)],
+    minted: &mut Minted,
+) -> Result<(), CredentialError> {
     let json: Value =
         serde_json::from_str(text).map_err(|_| failed("Generator output is not JSON"))?;
     if inject.is_empty() {
@@ -141,11 +142,11 @@ fn pick(text: &str, inject: &[(String, Inject)], minted: &mut Minted) -> Result<
     Ok(())
 }
 
-fn failed(why: &str) -> ToolError {
-    ToolError::Generator(why.to_owned())
+fn failed(why: &str) -> CredentialError {
+    CredentialError::Generator(why.to_owned())
 }
 
-/// A script on disk, for as long as it runs.
+/// A script file that is removed when the run ends.
 struct Script(PathBuf);
 
 impl Script {

@@ -7,32 +7,37 @@ use super::Output;
 use crate::auth::Identity;
 use crate::catalog::Tool;
 use crate::error::CallError;
+use crate::request_id::RequestId;
 use crate::telemetry::audit::{self, Audit, Entry};
 
-/// A call under way. However it ends, it is counted and leaves its line: also where whoever waited for it is gone.
-pub struct Pending<'a> {
+/// Counts a call and writes its audit line when the call ends. Dropped before that, because the caller
+/// left or the process stops, it records the call as abandoned.
+pub struct AuditGuard<'a> {
     name: &'a str,
     tool: &'a Tool,
     args: Box<RawValue>,
     identity: &'a Identity,
+    request_id: RequestId,
     audit: &'a Audit,
     started: Instant,
     ended: bool,
 }
 
-impl<'a> Pending<'a> {
+impl<'a> AuditGuard<'a> {
     pub fn new(
         name: &'a str,
         tool: &'a Tool,
         args: &Map<String, Value>,
         identity: &'a Identity,
+        request_id: RequestId,
         audit: &'a Audit,
     ) -> Self {
-        Pending {
+        AuditGuard {
             name,
             tool,
             args: audit::redact(args),
             identity,
+            request_id,
             audit,
             started: Instant::now(),
             ended: false,
@@ -59,13 +64,14 @@ impl<'a> Pending<'a> {
             agent_sub: &self.identity.subject,
             job_id: self.identity.job_id.as_deref(),
             sandbox_id: self.identity.sandbox_id.as_deref(),
+            request_id: Some(self.request_id),
             error: error
                 .map(|error| crate::text::clip_chars(&error, audit::LONGEST_ERROR).to_owned()),
         });
     }
 }
 
-impl Drop for Pending<'_> {
+impl Drop for AuditGuard<'_> {
     fn drop(&mut self) {
         if !self.ended {
             self.record(

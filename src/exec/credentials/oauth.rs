@@ -11,10 +11,11 @@ use serde_json::Value;
 use url::{Url, form_urlencoded};
 use zeroize::Zeroizing;
 
-use super::send::{check, client, failed, read};
-use super::{Means, Minted};
-use crate::credential::Attachment;
-use crate::error::ToolError;
+use super::Minted;
+use crate::credential::{Attachment, CredentialError};
+use crate::egress::EgressError;
+use crate::exec::ExecContext;
+use crate::exec::egress::{check, client, failed, read};
 use crate::keyring::Secret;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -34,27 +35,28 @@ impl OAuthRecipe {
     pub(super) async fn mint(
         &self,
         source: Option<IpAddr>,
-        means: Means<'_>,
-    ) -> Result<Minted, ToolError> {
-        let exchanged = tokio::time::timeout(TIMEOUT, self.exchange(source, means)).await;
-        exchanged.unwrap_or_else(|_| Err(refused("timed out after 15 s")))
+        context: ExecContext<'_>,
+    ) -> Result<Minted, CredentialError> {
+        let exchanged = tokio::time::timeout(TIMEOUT, self.exchange(source, context)).await;
+        exchanged
+            .unwrap_or_else(|_| Err(refused(&format!("timed out after {} s", TIMEOUT.as_secs()))))
     }
 
     async fn exchange(
         &self,
         source: Option<IpAddr>,
-        means: Means<'_>,
-    ) -> Result<Minted, ToolError> {
-        check(means.clients, &self.token_url)?;
+        context: ExecContext<'_>,
+    ) -> Result<Minted, CredentialError> {
+        check(context.clients, &self.token_url)?;
         let origin = self.token_url.origin();
-        let client = client(means.clients, source)?;
+        let client = client(context.clients, source)?;
         let response =
             client
                 .execute(self.request())
                 .await
                 .map_err(|e| match failed(&e, &origin) {
-                    ToolError::Request(fault) => refused(fault.words()),
-                    other => other,
+                    EgressError::Request(fault) => refused(fault.words()),
+                    other => other.into(),
                 })?;
         let status = response.status();
         let mut body = read(response, &origin, LONGEST_ANSWER)
@@ -126,6 +128,6 @@ fn text(secret: &Secret) -> Zeroizing<String> {
     Zeroizing::new(String::from_utf8_lossy(secret.expose()).into_owned())
 }
 
-fn refused(why: &str) -> ToolError {
-    ToolError::TokenExchange(why.to_owned())
+fn refused(why: &str) -> CredentialError {
+    CredentialError::TokenExchange(why.to_owned())
 }
