@@ -13,7 +13,7 @@
 //!
 //! ```text
 //! cli -> server -> gateway -> api -> call -> filters -> snapshot -> exec -> catalog | route -> runtime -> config
-//!     -> credential -> auth | egress -> keyring -> clock, error, telemetry, text, files, json, pattern, process,
+//!     -> credential -> auth | egress -> keyring -> clock, error, telemetry, text, files, hop_by_hop, json, pattern, process,
 //!     request_id
 //! ```
 //!
@@ -53,6 +53,7 @@ pub mod keyring;
 pub mod clock;
 pub mod error;
 pub mod files;
+pub mod hop_by_hop;
 pub mod json;
 pub mod pattern;
 pub mod process;

@@ -7,8 +7,10 @@ mod call;
 mod failure;
 mod problem;
 mod refusal;
+mod success;
 
 pub use call::{CallError, McpError, ToolError};
 pub use failure::{Code, Failure};
 pub use problem::{Intro, Problem};
 pub use refusal::{Body, Refusal, UpstreamFault};
+pub use success::Success;

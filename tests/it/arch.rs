@@ -11,6 +11,7 @@ const LAYERS: &[&[&str]] = &[
         "telemetry",
         "text",
         "files",
+        "hop_by_hop",
         "json",
         "pattern",
         "process",
