@@ -71,11 +71,11 @@ pub async fn answer(
     snapshot: &Snapshot,
     services: &Services,
 ) -> Result<Reply, Refusal> {
-    let identity = pass.identity();
+    let identity = || pass.identity().ok_or(Refusal::Internal);
     match builtin {
-        Builtin::Call => call::answer(request, identity, snapshot, services).await,
-        Builtin::Tools => tools::list(&request, identity, snapshot),
-        Builtin::Tool => tools::one(&request, identity, snapshot),
+        Builtin::Call => call::answer(request, identity()?, snapshot, services).await,
+        Builtin::Tools => tools::list(&request, identity()?, snapshot),
+        Builtin::Tool => tools::one(&request, identity()?, snapshot),
         Builtin::Health => health::answer(&request, snapshot),
         Builtin::Jwks => jwks::answer(&request, snapshot),
         Builtin::AdminKeys

@@ -27,8 +27,9 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Everybody, where no JWT keys are configured.
-    pub fn dev() -> Self {
+    /// May do everything. For calls that no token can restrict: where no token keys are configured, and for ati's own
+    /// discovery of MCP servers. Never for a request to a route.
+    pub fn unrestricted() -> Self {
         Identity {
             subject: "dev".into(),
             scopes: Scopes::parse("*"),

@@ -1,7 +1,5 @@
 //! `X-Sandbox-Signature: t=<unix>,s=<hex>`: HMAC-SHA256 over `<t>.<METHOD>.<path>`.
 
-use std::borrow::Cow;
-
 use http::HeaderName;
 use ring::hmac;
 use time::OffsetDateTime;
@@ -9,6 +7,7 @@ use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
 
 use crate::error::Problem;
+pub use crate::error::Verdict;
 use crate::keyring::{Keyring, SIGNING_SECRET, Secret};
 use crate::pattern::Pattern;
 
@@ -63,42 +62,6 @@ pub struct Settings {
 impl Settings {
     pub fn is_exempt(&self, path: &str) -> bool {
         self.exempt.iter().any(|pattern| pattern.matches(path))
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    Valid,
-    /// Under the secret before the current one, which still counts.
-    ValidPrevious,
-    Missing,
-    Malformed,
-    InvalidTimestamp,
-    Expired {
-        drift: u64,
-    },
-    NoSecret,
-    Mismatch,
-}
-
-impl Verdict {
-    pub fn is_valid(self) -> bool {
-        matches!(self, Verdict::Valid | Verdict::ValidPrevious)
-    }
-
-    /// The words that scripts grep for.
-    pub fn reason(self) -> Cow<'static, str> {
-        Cow::Borrowed(match self {
-            Verdict::Valid | Verdict::ValidPrevious => "valid",
-            Verdict::Missing => "missing_signature",
-            Verdict::Malformed => "malformed_signature",
-            Verdict::InvalidTimestamp => "invalid_timestamp",
-            Verdict::Expired { drift } => {
-                return format!("expired_timestamp_drift={drift}s").into();
-            }
-            Verdict::NoSecret => "no_signing_secret_configured",
-            Verdict::Mismatch => "hmac_mismatch",
-        })
     }
 }
 

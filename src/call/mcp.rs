@@ -97,7 +97,7 @@ fn own_url(mcp: &Mcp, lookup: &Lookup<'_>) -> Result<Url, ToolError> {
         None => Zeroizing::new(mcp.http.base_url.clone()),
     };
     let url = Url::parse(&text).ok();
-    url.filter(|url| matches!(url.scheme(), "http" | "https"))
+    url.filter(crate::egress::is_http_url)
         .ok_or(ToolError::BadUrl("mcp_url is no http or https URL"))
 }
 

@@ -249,6 +249,6 @@ fn discovery_target(
     context: Context<'_>,
 ) -> Result<Arc<exec::mcp::Target>, McpError> {
     let lookup = Lookup::tool(context.keyring, None);
-    let nobody = Identity::dev();
+    let nobody = Identity::unrestricted();
     Ok(mcp::target(provider, "", None, &lookup, &nobody, context)?)
 }

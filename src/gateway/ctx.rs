@@ -6,9 +6,8 @@ use super::HeaderWatch;
 use super::load::{InFlight, Load, RouteGuard};
 use crate::config::LogSettings;
 use crate::error::Refusal;
-use crate::filters::{Admitted, Forward, Target, Trail};
+use crate::filters::{Admitted, Forward, Trail};
 use crate::request_id::RequestId;
-use crate::route::Route;
 use crate::snapshot::Snapshot;
 
 /// One request, from its header to its access line.
@@ -91,11 +90,8 @@ impl Ctx {
         }
     }
 
-    /// The route and what to forward, for a request that goes to an upstream.
-    pub fn forward(&self) -> Option<(&Route, &Forward)> {
-        match self.admitted.as_ref()?.target() {
-            Target::Upstream(forward) => Some((self.snapshot.routes.route(forward.route), forward)),
-            Target::Builtin(_) => None,
-        }
+    /// What to forward, of a request that goes to an upstream.
+    pub fn forward(&self) -> Option<&Forward> {
+        self.admitted.as_ref()?.forward()
     }
 }

@@ -6,7 +6,7 @@ use pingora_error::{Error, ErrorSource, ErrorType};
 use pingora_proxy::{FailToProxy, Session};
 
 use super::{Ctx, respond, stream};
-use crate::error::{Refusal, UpstreamFault};
+use crate::error::{AfterRefusal, Refusal, UpstreamFault};
 use crate::telemetry::metrics::METRICS;
 
 /// How long, and how many bytes of, a refused caller's body are read and dropped: a connection that
@@ -31,8 +31,8 @@ pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> Fail
         })
         .clone();
     METRICS.refused(refusal.label());
-    if let (Refusal::Upstream(fault), Some((route, _))) = (&refusal, ctx.forward()) {
-        METRICS.upstream_failed(&route.name, fault.kind());
+    if let (Refusal::Upstream(fault), Some(forward)) = (&refusal, ctx.forward()) {
+        METRICS.upstream_failed(&forward.route.name, fault.kind());
     }
     if refusal == Refusal::Internal {
         let cause = super::cause(e);
@@ -43,17 +43,15 @@ pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> Fail
         return unanswered;
     }
     let had_body = !session.is_body_empty();
-    // Pingora closes after a failed upstream in any case, so the answer has to say so.
-    let closes = had_body
-        || refusal.poisons_connection()
-        || matches!(refusal, Refusal::Upstream(_) | Refusal::TooLarge);
+    let connection = refusal.connection();
+    let closes = had_body || connection != AfterRefusal::KeepOpen;
     if closes {
         session.set_keepalive(None);
     }
     if respond::refusal(session, ctx, &refusal).await.is_err() {
         return unanswered;
     }
-    if had_body && !refusal.poisons_connection() {
+    if had_body && connection != AfterRefusal::CloseUnread {
         linger(session).await;
     }
     FailToProxy {

@@ -22,13 +22,16 @@ pub(super) async fn run(
     };
     // Both boxed: their futures are large, and this one is moved for every request to an upstream.
     match pass.target() {
-        Target::Builtin(builtin) => {
+        Target::Public(builtin)
+        | Target::Admin(builtin)
+        | Target::Builtin {
+            endpoint: builtin, ..
+        } => {
             Box::pin(answer(*builtin, session, ctx, services)).await?;
             Ok(false)
         }
-        Target::Upstream(forward) => {
-            let route = ctx.snapshot.routes.route(forward.route);
-            if route.websockets && tunnel::is_asked_for(session.req_header()) {
+        Target::Upstream { forward, .. } => {
+            if forward.route.websockets && tunnel::is_asked_for(session.req_header()) {
                 Box::pin(tunnel::run(session, ctx, dialer)).await
             } else {
                 Ok(true)

@@ -8,7 +8,7 @@ use crate::error::Refusal;
 /// cap.
 pub(super) fn run(body: Option<&Bytes>, ctx: &mut Ctx) -> Result<()> {
     ctx.traffic.request += body.map_or(0, |body| body.len() as u64);
-    let cap = ctx.forward().and_then(|(route, _)| route.caps.request);
+    let cap = ctx.forward().and_then(|forward| forward.route.caps.request);
     if cap.is_some_and(|cap| ctx.traffic.request > cap) {
         // As the caller's fault: otherwise Pingora waits for the answer of an HTTP/2 upstream.
         return refuse(ctx, Refusal::TooLarge).map_err(|e: Box<Error>| e.into_down());

@@ -25,8 +25,8 @@ pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
     )
     .await;
 
-    let found = ctx.trail.found.unwrap_or(Match::Nothing);
-    let route = ctx.snapshot.routes.metrics(found).clone();
+    let unmatched = || ctx.snapshot.routes.metrics(Match::Nothing).clone();
+    let route = ctx.trail.metrics.take().unwrap_or_else(unmatched);
     ctx.route = Some(RouteGuard::enter(route));
     if let Some(verdict) = ctx.trail.verdict {
         log_signature(session, ctx, verdict);

@@ -14,7 +14,7 @@ use super::body::Upload;
 use super::{Ctx, stream};
 use crate::api::{Reply, ReplyBody};
 use crate::auth::signature::Mode;
-use crate::error::{Body, Refusal};
+use crate::error::{Refusal, RefusalBody};
 use crate::request_id;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -42,12 +42,12 @@ pub(super) async fn reply(
 
 pub(super) async fn refusal(session: &mut Session, ctx: &Ctx, refusal: &Refusal) -> Result<()> {
     let (content_type, body) = match refusal.body() {
-        Body::Empty => (None, Bytes::new()),
-        Body::Text(Cow::Borrowed(text)) => (None, Bytes::from_static(text.as_bytes())),
-        Body::Text(Cow::Owned(text)) => (None, Bytes::from(text)),
-        Body::Json(text) => json(serde_json::json!({ "error": text })),
-        Body::Help(text) => json(serde_json::json!({ "content": "", "error": text })),
-        Body::Call(error) => {
+        RefusalBody::Empty => (None, Bytes::new()),
+        RefusalBody::Text(Cow::Borrowed(text)) => (None, Bytes::from_static(text.as_bytes())),
+        RefusalBody::Text(Cow::Owned(text)) => (None, Bytes::from(text)),
+        RefusalBody::Json(text) => json(serde_json::json!({ "error": text })),
+        RefusalBody::Help(text) => json(serde_json::json!({ "content": "", "error": text })),
+        RefusalBody::Call(error) => {
             let text = serde_json::Value::String(error.to_string());
             let result = error.raw().unwrap_or("null");
             let body = format!("{{\"result\":{result},\"error\":{text}}}");

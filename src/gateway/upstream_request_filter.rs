@@ -13,10 +13,10 @@ use crate::request_id;
 use crate::route::Route;
 
 pub(super) fn run(request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
-    let Some((route, forward)) = ctx.forward() else {
+    let Some(forward) = ctx.forward() else {
         return refuse(ctx, Refusal::Internal);
     };
-    prepare(request, route, forward, ctx)?;
+    prepare(request, forward, ctx)?;
     ctx.traffic.request = 0;
     ctx.dial.since = None;
     Ok(())
@@ -24,12 +24,8 @@ pub(super) fn run(request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
 
 /// Strip what a caller may not send, then rewrite, then attach the credential. The credential comes
 /// last, so that nothing of the caller's is left under its name.
-pub(super) fn prepare(
-    request: &mut RequestHeader,
-    route: &Route,
-    forward: &Forward,
-    ctx: &Ctx,
-) -> Result<()> {
+pub(super) fn prepare(request: &mut RequestHeader, forward: &Forward, ctx: &Ctx) -> Result<()> {
+    let route = &forward.route;
     let behind_proxy = ctx.caller.behind_proxy;
     strip(request, route, forward.forwards_authorization, behind_proxy);
     join_cookies(request)?;

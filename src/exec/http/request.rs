@@ -337,7 +337,7 @@ fn join(base_url: &str, path: &str, query: &str) -> Result<Url, ToolError> {
         text.push_str(query);
     }
     let url = Url::parse(&text).map_err(|_| ToolError::BadUrl("it is no absolute URL"))?;
-    if !matches!(url.scheme(), "http" | "https") {
+    if !crate::egress::is_http_url(&url) {
         return Err(ToolError::BadUrl("it is not http or https"));
     }
     if !url.username().is_empty() || url.password().is_some() {

@@ -131,7 +131,7 @@ impl Hop {
 
     fn follow(&mut self, status: StatusCode, target: &str, home: &Origin) -> Result<(), ToolError> {
         let mut url = self.url.join(target).map_err(|_| ToolError::BadRedirect)?;
-        if !matches!(url.scheme(), "http" | "https") {
+        if !crate::egress::is_http_url(&url) {
             return Err(ToolError::BadRedirect);
         }
         let _ = url.set_username("");
