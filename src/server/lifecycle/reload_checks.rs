@@ -25,8 +25,8 @@ pub fn keep_listeners(running: &[Listener], wanted: &[Listener]) -> Vec<Listener
     running.iter().map(keep).collect()
 }
 
-/// The new settings are consistent, but may contradict the listeners that were kept: a listener that
-/// still expects PROXY headers needs trusted proxies that may send them.
+/// The new settings are consistent, but may contradict the listeners that were kept: a listener
+/// that still expects PROXY headers needs trusted proxies that may send them.
 pub fn check_kept_listeners(settings: &Settings) -> Result<(), Vec<Problem>> {
     let found = config::check_listeners(&settings.listeners, &settings.trusted_proxies);
     let problem = |what: &String| Problem::new(format!("{what}; a restart is needed for that"));
