@@ -104,3 +104,46 @@ pub fn warn_about_restart(old: &Settings, new: &Settings) {
         warn!("{key} has changed; a restart is needed for that");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::config::Address;
+
+    fn listener(name: &str, port: u16, certificate: Option<&str>) -> Listener {
+        Listener {
+            name: name.to_owned(),
+            address: Address::Tcp(([127, 0, 0, 1], port).into()),
+            proxy_protocol: false,
+            tls: certificate.map(|path| Tls {
+                certificate: PathBuf::from(path),
+                ..Tls::default()
+            }),
+        }
+    }
+
+    #[test]
+    fn kept_listener_takes_new_certificates_only_if_it_is_the_same() {
+        let running = [
+            listener("same", 1, Some("old")),
+            listener("moved", 2, Some("old")),
+            listener("plain", 3, None),
+            listener("removed", 4, Some("old")),
+        ];
+        let wanted = [
+            listener("same", 1, Some("new")),
+            listener("moved", 22, Some("new")),
+            listener("plain", 3, Some("new")),
+            listener("added", 5, Some("new")),
+        ];
+        let expected = [
+            listener("same", 1, Some("new")),
+            listener("moved", 2, Some("old")),
+            listener("plain", 3, None),
+            listener("removed", 4, Some("old")),
+        ];
+        assert_eq!(keep_listeners(&running, &wanted), expected);
+    }
+}
