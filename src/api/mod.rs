@@ -32,7 +32,7 @@ pub fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a
     Context {
         catalog: &snapshot.catalog,
         keyring: &snapshot.keyring,
-        credentials: &snapshot.prepared,
+        credentials: &snapshot.credentials,
         clients: &snapshot.clients,
         limits: &snapshot.settings.tools,
         runtime: &services.runtime,

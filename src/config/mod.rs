@@ -1,4 +1,5 @@
-//! What an operator sets: flags over environment over `--conf` over an existing `config.toml`, checked whole.
+//! The settings: flags over environment over the conf file over `config.toml`, all checked at once.
+//! And the manifests, as far as every handler needs them.
 
 mod cached;
 mod conf;
@@ -57,6 +58,8 @@ pub struct Settings {
     pub drain: Duration,
     pub keyring: KeyringSettings,
     pub passthrough: bool,
+    /// Whether requests to routes' upstreams carry their request id.
+    pub forward_request_id: bool,
     pub egress: egress::Settings,
     pub guard: Guard,
     pub tools: ToolSettings,
@@ -125,6 +128,7 @@ fn compose(
         drain,
         keyring: conf.keyring.resolve(flags, env, &ati_dir),
         passthrough: flags.enable_passthrough || conf.passthrough.enabled.unwrap_or(false),
+        forward_request_id: conf.passthrough.forward_request_id.unwrap_or(false),
         signature: conf.signature.resolve(flags, problems),
         egress: conf.egress.resolve(path, problems),
         guard: env.guard,
@@ -162,7 +166,7 @@ fn check_database(
     }
 }
 
-/// A TOML file as a table; what is wrong with it goes to `problems`.
+/// Reads a TOML file as a table.
 pub fn read_toml(path: &Path, problems: &mut Vec<Problem>) -> Option<toml::Table> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
@@ -176,7 +180,7 @@ pub fn read_toml(path: &Path, problems: &mut Vec<Problem>) -> Option<toml::Table
         .ok()
 }
 
-/// The table, or which line is wrong.
+/// The table, or a message with the line of the mistake.
 fn parse_toml(text: &str) -> Result<toml::Table, String> {
     text.parse::<toml::Table>().map_err(|e| {
         let before = e.span().map_or("", |span| &text[..span.start]);
@@ -202,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_win_over_the_file() {
+    fn flags_win_over_the_conf_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ati.toml");
         std::fs::write(
@@ -224,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn all_problems_of_all_sections() {
+    fn problems_of_all_sections_are_reported_at_once() {
         let problems = resolve_conf(
             "[server]\nport = 70000\nbind = 'localhost'\n[admin]\nlisten = 'x'\n[signature]\nmode = 'loud'\n\
              exempt_paths = ['health']\n[limits]\nconnections = 0\n[jwt]\naudiences = []\n[sever]\n",
@@ -247,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syntax_error_names_its_line() {
+    fn syntax_error_names_its_line() {
         let problems = resolve_conf("[server]\nport = \n").unwrap_err();
         assert!(
             problems[0].message.starts_with("line 2: "),
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_is_refused_rather_than_ignored() {
+    fn database_url_is_refused() {
         let env = Environment {
             database_url: true,
             ..Environment::default()

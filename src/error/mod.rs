@@ -12,8 +12,8 @@ mod refusal;
 mod verdict;
 
 pub use call::{CallError, ExecError, ExecFailure};
-pub use failure::{Code, Failure};
 pub use http1::too_many_connections_response;
+pub use failure::{Cause, Code, Failure};
 pub use problem::{Intro, Problem};
 pub use refusal::{AfterRefusal, Refusal, RefusalBody, UpstreamFault};
 pub use verdict::{BearerFault, TokenFault, Verdict};

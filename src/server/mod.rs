@@ -96,7 +96,7 @@ impl Server {
         let listeners = Listeners::open(&settings, &mut inherited)?;
         let upgrade_socket = upgrade_socket(&settings, &mut inherited);
         let addresses = listeners.addresses()?;
-        let built = Snapshot::build(settings, None).map_err(|unbuilt| failed(unbuilt.problems))?;
+        let built = Snapshot::build(settings, None).map_err(|failure| failed(failure.problems))?;
         for warning in &built.warnings {
             warn!("{warning}");
         }
@@ -112,7 +112,7 @@ impl Server {
             listing_cache::load_all(&built.snapshot.settings.ati_dir, &built.snapshot.catalog);
         let snapshot = built.snapshot.with_listings(&listings);
         let current = Arc::new(ArcSwap::from_pointee(snapshot));
-        let reloader = Reloader::new(flags, env, built.held, current.clone(), listings);
+        let reloader = Reloader::new(flags, env, built.session_key, current.clone(), listings);
         Ok(Server {
             listeners,
             upgrade_socket,

@@ -1,4 +1,4 @@
-//! Where callers come in, and whose word about them is believed.
+//! The listeners, and the proxies in front of them whose word about a caller's address is believed.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -9,22 +9,22 @@ use ipnet::IpNet;
 use super::value::{ConfType, Plain, RawSection, RelativePath, raw_section, relative_to};
 use crate::config::Section;
 
-/// The one that `--bind` and `--port` set.
+/// The name of the main listener, which `--bind` and `--port` set.
 pub const EDGE: &str = "edge";
-/// The names that listeners of ours have.
-const TAKEN: [&str; 3] = [EDGE, "admin", "upgrade"];
-/// All of them can be handed to a successor in one message.
+/// The names of ati's own listeners, which a `[[listener]]` can't have.
+const RESERVED: [&str; 3] = [EDGE, "admin", "upgrade"];
+/// As many descriptors can be handed to a successor in one message.
 pub const MOST_LISTENERS: usize = 64;
-/// A path of a Unix socket has 107 bytes at the most, and while it is made, it is longer than it will be.
+/// The system takes 107 bytes; the socket is created under a longer, temporary name.
 const LONGEST_PATH: usize = 90;
 
-/// One place to connect to.
+/// An address to accept connections on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
-    /// As metrics and messages call it.
+    /// For metrics and messages.
     pub name: String,
     pub address: Address,
-    /// A connection begins with a PROXY protocol header, version 2, or is closed.
+    /// Connections that don't begin with a PROXY protocol header, version 2, are closed.
     pub proxy_protocol: bool,
     pub tls: Option<Tls>,
 }
@@ -34,7 +34,7 @@ pub enum Address {
     Tcp(SocketAddr),
     Unix {
         path: PathBuf,
-        /// Who may connect, as for any file.
+        /// The file mode of the socket, which says who may connect.
         mode: u32,
     },
 }
@@ -48,10 +48,11 @@ impl fmt::Display for Address {
     }
 }
 
-/// The files of one listener's TLS. What is in them belongs to the snapshot, so that SIGHUP swaps it.
+/// The files of one listener's TLS. Their contents belong to the snapshot, so that SIGHUP replaces
+/// them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// The chain, the server's own certificate first.
+    /// The chain, beginning with the server's certificate.
     pub certificate: PathBuf,
     pub key: PathBuf,
     pub clients: Option<Clients>,
@@ -59,7 +60,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Nobody comes in without a certificate.
+    /// Whether callers without a certificate are refused.
     pub fn wants_certificates(&self) -> bool {
         self.clients
             .as_ref()
@@ -67,19 +68,21 @@ impl Tls {
     }
 }
 
-/// Whose certificates callers may show.
+/// Client certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clients {
+    /// The CAs that may have issued them.
     pub ca: PathBuf,
-    /// Nobody comes in without one.
+    /// Callers without one are refused.
     pub required: bool,
 }
 
-/// The proxies in front of us: what they say of a caller's address is believed, and nobody else's word is.
+/// The proxies in front of ati that may say which address a caller has. Other peers' PROXY headers
+/// and `X-Forwarded-For` are ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrustedProxies {
     networks: Vec<IpNet>,
-    /// Whoever may open a Unix socket of ours.
+    /// Every peer of a Unix socket.
     unix: bool,
 }
 
@@ -87,9 +90,9 @@ pub struct TrustedProxies {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     Inet(IpAddr),
-    /// Somebody on this machine, through a Unix socket.
+    /// A process on this machine, through a Unix socket.
     Unix,
-    /// A proxy in front knows who it is, and doesn't say.
+    /// A proxy in front of ati sent no address for it.
     Unknown,
 }
 
@@ -122,7 +125,7 @@ impl TrustedProxies {
             Peer::Unknown => false,
             Peer::Unix => self.unix,
             Peer::Inet(peer) => {
-                // A listener on [::] sees IPv4 peers in IPv6 clothes.
+                // A listener on [::] sees IPv4 peers as IPv4-mapped IPv6 addresses.
                 let peer = peer.to_canonical();
                 self.networks.iter().any(|network| network.contains(&peer))
             }
@@ -270,7 +273,7 @@ impl RawTls {
     }
 }
 
-/// What is wrong with the listeners taken together.
+/// Conflicts between listeners, and with the trusted proxies.
 pub fn check(listeners: &[Listener], trusted: &TrustedProxies) -> Vec<String> {
     let mut problems = Vec::new();
     if listeners.len() > MOST_LISTENERS {
@@ -288,7 +291,7 @@ pub fn check(listeners: &[Listener], trusted: &TrustedProxies) -> Vec<String> {
         }
         if listener.proxy_protocol && !trusted.could_reach(&listener.address) {
             problems.push(format!(
-                "listener '{name}' has proxy_protocol, but server.trusted_proxies names nobody who may speak it there"
+                "listener '{name}' has proxy_protocol, but server.trusted_proxies names no proxy that may speak it there"
             ));
         }
     }
@@ -297,7 +300,7 @@ pub fn check(listeners: &[Listener], trusted: &TrustedProxies) -> Vec<String> {
 
 fn is_name(name: &str) -> bool {
     (1..=32).contains(&name.len())
-        && !TAKEN.contains(&name)
+        && !RESERVED.contains(&name)
         && name
             .bytes()
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_')
@@ -313,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn trust_is_what_was_named_and_no_more() {
+    fn only_named_proxies_are_trusted() {
         let some = trusted(&["127.0.0.1", "10.0.0.0/8", "fd00::/8"]);
         let ip = |text: &str| Peer::Inet(text.parse().unwrap());
         for near in ["127.0.0.1", "10.1.2.3", "fd00::1", "::ffff:10.0.0.1"] {
@@ -332,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_as_written() {
+    fn listener_addresses_are_parsed_or_refused() {
         let conf = Path::new("/etc/ati/ati.toml");
         let text = |listen, mode| parse(listen, mode, conf).map(|address| address.to_string());
         assert_eq!(text("[::]:443", None).unwrap(), "[::]:443");
@@ -354,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_may_claim_addresses_unless_somebody_is_trusted_to() {
+    fn proxy_protocol_without_trusted_proxies_is_a_problem() {
         let on = |name: &str, address: &str, proxy_protocol| Listener {
             name: name.to_owned(),
             address: parse(address, None, Path::new("")).unwrap(),

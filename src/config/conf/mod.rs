@@ -53,6 +53,7 @@ raw_section! {
     /// `[passthrough]`.
     RawPassthrough {
         enabled: Plain<bool>,
+        forward_request_id: Plain<bool>,
     }
 }
 

@@ -160,7 +160,7 @@ fn noise(key: &[u8], random: &mut Random) -> Vec<u8> {
 #[test]
 fn key_in_any_encoding_is_redacted_whole_and_in_any_chunks() {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
-    for case in 0..400 {
+    for case in 0..150 {
         let key = random.key();
         let patterns = patterns(&[&key]);
         for (name, encoded) in encodings(&key, &mut random) {
@@ -188,7 +188,7 @@ fn key_in_any_encoding_is_redacted_whole_and_in_any_chunks() {
 #[test]
 fn key_in_base64_is_redacted_at_any_offset_and_in_any_chunks() {
     let mut random = Random(0xD1B5_4A32_D192_ED03);
-    for case in 0..400 {
+    for case in 0..40 {
         let key = random.key();
         let patterns = patterns(&[&key]);
         for before in 0..6 {
@@ -248,7 +248,7 @@ fn reference(keys: &[&[u8]], text: &[u8]) -> Vec<u8> {
 #[test]
 fn several_keys_that_overlap_are_redacted_leftmost_and_longest() {
     let mut random = Random(0x2545_F491_4F6C_DD1D);
-    for case in 0..1500 {
+    for case in 0..300 {
         let first = random.key();
         let mut second = first[random.below(4)..].to_vec();
         second.extend(random.key());

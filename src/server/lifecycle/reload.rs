@@ -17,7 +17,7 @@ use crate::catalog::{Catalog, Provider, listing_cache};
 use crate::config::{self, Environment, Flags};
 use crate::error::Problem;
 use crate::keyring::SessionKey;
-use crate::snapshot::{Built, Snapshot, Unbuilt};
+use crate::snapshot::{Built, Snapshot, BuildFailure};
 use crate::telemetry::health;
 use crate::telemetry::metrics::METRICS;
 
@@ -124,8 +124,8 @@ impl Reloader {
             }
             Err(failure) => {
                 // Without the key, whose file is gone, every later reload would fail too.
-                if failure.held.is_some() {
-                    state.session_key = failure.held;
+                if failure.session_key.is_some() {
+                    state.session_key = failure.session_key;
                 }
                 METRICS.reloaded(false);
                 let problems: Vec<String> =
@@ -140,27 +140,27 @@ impl Reloader {
 
     /// Builds a snapshot from the files as they are now, and refuses it where it would do less than
     /// the old one to keep callers out.
-    fn build(&self, old: &Snapshot, session_key: Option<&SessionKey>) -> Result<Built, Unbuilt> {
-        let mut settings = config::resolve(&self.flags, &self.env).map_err(Unbuilt::from)?;
+    fn build(&self, old: &Snapshot, session_key: Option<&SessionKey>) -> Result<Built, BuildFailure> {
+        let mut settings = config::resolve(&self.flags, &self.env).map_err(BuildFailure::from)?;
         warn_about_restart(&old.settings, &settings);
         settings.listeners = keep_listeners(&old.settings.listeners, &settings.listeners);
-        check_kept_listeners(&settings).map_err(Unbuilt::from)?;
+        check_kept_listeners(&settings).map_err(BuildFailure::from)?;
         let built = Snapshot::build(settings, session_key)?;
         let problems = lost_protections(old, &built.snapshot);
         if problems.is_empty() {
             Ok(built)
         } else {
-            Err(Unbuilt {
+            Err(BuildFailure {
                 problems,
                 warnings: Vec::new(),
-                held: built.held,
+                session_key: built.session_key,
             })
         }
     }
 
     /// Replaces the old snapshot, and keeps of it what is still valid.
     fn swap(&self, old: &Snapshot, mut built: Built, state: &mut BuildState) {
-        state.session_key = built.held.take();
+        state.session_key = built.session_key.take();
         for warning in &built.warnings {
             warn!("{warning}");
         }

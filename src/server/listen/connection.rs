@@ -2,9 +2,8 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use pingora_core::apps::HttpServerApp as _;
 use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
@@ -21,10 +20,9 @@ use super::proxy_protocol::{self, ConnectionSource};
 use crate::config::{Limits, TrustedProxies};
 use crate::gateway::{self, Connection, Gateway};
 use crate::snapshot::Snapshot;
+use crate::telemetry::Throttle;
 use crate::telemetry::metrics::METRICS;
 
-/// Between two log records about refused connections.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// An accepted connection. It is registered with no runtime yet: its worker's isn't known.
 pub enum Accepted {
@@ -151,7 +149,8 @@ impl RefusedConnection {
     /// would be refused with each of its connections.
     fn record(&self, listener: &str, peer: Option<SocketAddr>) {
         METRICS.refused(self.reason);
-        if log_is_due() {
+        static THROTTLE: Throttle = Throttle::new();
+        if THROTTLE.is_due() {
             tracing::warn!(
                 listener,
                 peer = ?peer,
@@ -161,18 +160,6 @@ impl RefusedConnection {
             );
         }
     }
-}
-
-/// True at most once per [`LOG_INTERVAL`].
-fn log_is_due() -> bool {
-    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
-    let mut last = LAST.lock();
-    let now = Instant::now();
-    let due = last.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL);
-    if due {
-        *last = Some(now);
-    }
-    due
 }
 
 async fn http1<S: ByteStream>(
