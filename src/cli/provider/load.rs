@@ -8,7 +8,7 @@ use tracing::{debug, info};
 
 use super::super::local::Local;
 use super::super::{Format, file_failure, output};
-use super::add::{self, Server};
+use super::add::{self, ServerArgs};
 use super::import::{self, auth_summary};
 use super::name;
 use super::write::save_private;
@@ -50,7 +50,7 @@ pub struct Load {
     auth_query: Option<String>,
 
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 impl Load {
