@@ -12,7 +12,7 @@ use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token;
 use crate::config::{AUDIT_FILE, Environment};
 use crate::error::{Code, Failure};
-use crate::telemetry::audit::{self, Audit, Entry, Filter};
+use crate::telemetry::audit::{self, Audit, AuditEntry, Filter};
 use crate::text;
 
 #[derive(clap::Subcommand)]
@@ -121,7 +121,7 @@ impl<'a> RemoteCall<'a> {
             .and_then(|token| token::inspect(&token))
             .unwrap_or_default();
         let claim = |name: &str| claims.get(name).and_then(Value::as_str);
-        Audit::direct(&path(&Environment::read())).record(&Entry {
+        Audit::direct(&path(&Environment::read())).record(&AuditEntry {
             ts: audit::timestamp(SystemTime::now()),
             tool: self.tool,
             args: &self.args,

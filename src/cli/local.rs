@@ -375,7 +375,7 @@ fn unknown_tool(catalog: &Catalog, identity: &Identity, name: &str) -> Failure {
 /// tool may be called.
 fn identify(verifier: Option<&Verifier>) -> Result<Arc<Identity>, Failure> {
     let Some(verifier) = verifier else {
-        return Ok(Arc::new(Identity::dev()));
+        return Ok(Arc::new(Identity::unrestricted()));
     };
     let token = session::resolve(SESSION_TOKEN)
         .map_err(|e| Failure::new(Code::MissingKey, "session token").because(e))?

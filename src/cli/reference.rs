@@ -7,7 +7,7 @@ use super::file_failure;
 use crate::config::{VARIABLES, fields};
 use crate::error::{Code, Failure};
 use crate::files;
-use crate::telemetry::metrics::CATALOGUE;
+use crate::telemetry::metrics::{CATALOGUE, Row};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -74,8 +74,15 @@ fn metrics() -> String {
          a built-in's path, or `unmatched`.\n\n\
          | Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n"
     );
-    for (name, kind, labels, meaning) in CATALOGUE {
-        let _ = writeln!(text, "| `{name}` | {kind} | {labels} | {meaning} |");
+    for Row {
+        name,
+        kind,
+        labels,
+        help,
+    } in CATALOGUE
+    {
+        let labels = labels.join(", ");
+        let _ = writeln!(text, "| `{name}` | {kind} | {labels} | {help} |");
     }
     text
 }
@@ -88,10 +95,12 @@ fn manifest() -> String {
          [OpenAPI](../openapi.md), [passthrough](../passthrough.md).\n"
     );
     for group in fields::GROUPS {
+        let note = group.note().map(|note| format!("{note}\n\n"));
         let _ = write!(
             text,
-            "\n## {}\n\n| Field | Type | Default | Meaning |\n|---|---|---|---|\n",
-            group.title
+            "\n## {}\n\n{}| Field | Type | Default | Meaning |\n|---|---|---|---|\n",
+            group.title,
+            note.unwrap_or_default()
         );
         for field in group.fields {
             let kind = field.kind.words();

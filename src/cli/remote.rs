@@ -52,7 +52,7 @@ impl Remote {
         };
         let base = Url::parse(&url)
             .ok()
-            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+            .filter(egress::is_http_url)
             .ok_or_else(|| Failure::invalid("ATI_PROXY_URL is not an http or https URL"))?;
         Ok(Some(Remote {
             base,

@@ -284,7 +284,7 @@ fn texts(what: &str, map: serde_json::Map<String, Value>) -> Result<Entries, Fai
 fn from_vault(url: &str, token: &str, namespace: Option<&str>) -> Result<Entries, Failure> {
     let url = Url::parse(url)
         .ok()
-        .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+        .filter(egress::is_http_url)
         .ok_or_else(|| Failure::invalid("--from-vault is not an http or https URL"))?;
     if url.scheme() == "http" {
         warn!("Vault is asked over plain HTTP: the secrets can be read on the way");

@@ -29,7 +29,7 @@ impl AdminListener {
     pub fn new(url: &str) -> Result<Self, Failure> {
         let mut url = Url::parse(url)
             .ok()
-            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+            .filter(egress::is_http_url)
             .ok_or_else(|| {
                 Failure::invalid(
                     "--verify is not the URL of an admin listener, like http://127.0.0.1:9090",

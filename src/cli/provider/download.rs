@@ -28,7 +28,7 @@ pub fn read(source: &str) -> Result<Fetched, Failure> {
     }
     let url = Url::parse(source)
         .ok()
-        .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+        .filter(egress::is_http_url)
         .ok_or_else(|| Failure::invalid(format!("'{source}' is not an http or https URL")))?;
     if url.scheme() == "http" {
         warn!("the document comes over plain HTTP: it can be changed on the way");

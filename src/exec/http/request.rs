@@ -11,29 +11,23 @@ use crate::catalog::Tool;
 use crate::catalog::schema::{Encoding, Location, Property, Schema, Style};
 use crate::config::provider::Auth;
 use crate::credential::Credential;
-use crate::egress::EgressError;
+use crate::egress::{EgressError, is_http_url};
+use crate::hop_by_hop;
 
 /// What a caller may not say through a header parameter.
-const DENIED: [HeaderName; 9] = [
+const DENIED: [HeaderName; 6] = [
     http::header::AUTHORIZATION,
     http::header::HOST,
     http::header::COOKIE,
     http::header::SET_COOKIE,
     http::header::CONTENT_TYPE,
     http::header::CONTENT_LENGTH,
-    http::header::TRANSFER_ENCODING,
-    http::header::CONNECTION,
-    http::header::PROXY_AUTHORIZATION,
 ];
-const DENIED_NAMES: [&str; 8] = [
+const DENIED_NAMES: [&str; 4] = [
     "x-forwarded-for",
     "x-forwarded-host",
     "x-forwarded-proto",
     "x-real-ip",
-    "te",
-    "trailer",
-    "upgrade",
-    "keep-alive",
 ];
 
 const JSON: &str = "application/json";
@@ -219,7 +213,10 @@ fn header(
             .extra_headers
             .iter()
             .any(|(name, _)| *name == header);
-    if ours || DENIED.contains(&header) || DENIED_NAMES.contains(&header.as_str()) {
+    let denied = DENIED.contains(&header)
+        || DENIED_NAMES.contains(&header.as_str())
+        || hop_by_hop::contains(header.as_str());
+    if ours || denied {
         return Err(refused());
     }
     let as_it_is = |text: &str| Ok::<_, HttpError>(text.to_owned());
@@ -347,7 +344,7 @@ fn join(base_url: &str, path: &str, query: &str) -> Result<Url, HttpError> {
         text.push_str(query);
     }
     let url = Url::parse(&text).map_err(|_| EgressError::BadUrl("it is no absolute URL"))?;
-    if !matches!(url.scheme(), "http" | "https") {
+    if !is_http_url(&url) {
         return Err(EgressError::BadUrl("it is not http or https").into());
     }
     if !url.username().is_empty() || url.password().is_some() {

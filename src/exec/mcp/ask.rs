@@ -54,7 +54,7 @@ pub async fn list(target: &Arc<Target>, context: ExecContext<'_>) -> Result<Told
     };
     // It is shown to every caller, and kept on disk.
     let mut text = serde_json::to_vec(&listing).unwrap_or_default();
-    session.secrets.scrub(&mut text);
+    session.secrets.redact(&mut text);
     let listing = serde_json::from_slice(&text).map_err(|_| McpError::Garbage {
         provider: target.provider.to_string(),
         what: "a list of tools that makes no sense".to_owned(),

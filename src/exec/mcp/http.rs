@@ -155,7 +155,9 @@ impl Inner {
     async fn status(&self, response: reqwest::Response) -> McpError {
         let status = response.status().as_u16();
         let body = read(response, READ_ERROR).await.unwrap_or_default();
-        let body = self.attachment.scrub_text(body.trim_ascii(), LONGEST_ERROR);
+        let body = self
+            .attachment
+            .redact_text(body.trim_ascii(), LONGEST_ERROR);
         McpError::Status {
             provider: self.provider.to_string(),
             status,

@@ -209,7 +209,7 @@ impl Target {
 
     /// A server may repeat what it was told in what it complains about, at any length.
     fn clean(&self, error: McpError, secrets: &Attachment) -> McpError {
-        let clean = |text: String| secrets.scrub_text(text, LONGEST_ERROR);
+        let clean = |text: String| secrets.redact_text(text, LONGEST_ERROR);
         match error {
             McpError::Ended { provider, what } => McpError::Ended {
                 provider,

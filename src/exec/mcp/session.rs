@@ -304,7 +304,7 @@ impl Session {
     /// A server may repeat what it was told.
     fn clean(&self, mut progress: Progress) -> Progress {
         let message = progress.message.take();
-        progress.message = message.map(|text| self.secrets.scrub_text(text, LONGEST_NEWS));
+        progress.message = message.map(|text| self.secrets.redact_text(text, LONGEST_NEWS));
         progress
     }
 
