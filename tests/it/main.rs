@@ -3,6 +3,7 @@
 
 mod arch;
 mod audit;
+mod causes;
 mod cli;
 mod conformance;
 mod deploy;
