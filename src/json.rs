@@ -1,8 +1,9 @@
-//! JSON from strangers. A text of a few megabytes can stand for gigabytes of values, so values are counted before they are made.
+//! JSON from untrusted sources. A text of a few megabytes can stand for gigabytes of parsed
+//! values, so the values are counted before the text is parsed.
 
 use serde::de::DeserializeOwned;
 
-/// Why a text didn't become values.
+/// Why a text wasn't parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum Unparsed {
     #[error("it has more than {0} values")]
@@ -11,18 +12,23 @@ pub enum Unparsed {
     Malformed(#[from] serde_json::Error),
 }
 
-/// Parse it, if it has no more than so many values.
+/// Parses the text, unless it has more values than `most`.
 pub fn parse<T: DeserializeOwned>(text: &str, most: usize) -> Result<T, Unparsed> {
-    if count(text) > most {
+    if has_more_values_than(text.as_bytes(), most) {
         return Err(Unparsed::TooMany(most));
     }
     Ok(serde_json::from_str(text)?)
 }
 
-/// At least as many values as the text has, in one look at it.
-fn count(text: &str) -> usize {
+pub fn has_more_values_than(text: &[u8], most: usize) -> bool {
+    // Each value takes a byte at least.
+    text.len() > most && count_values(text) > most
+}
+
+/// Counts the values in one pass, without parsing them. Of malformed text it may count too many.
+fn count_values(text: &[u8]) -> usize {
     let (mut count, mut quoted, mut escaped) = (1, false, false);
-    for byte in text.bytes() {
+    for byte in text {
         if quoted {
             match byte {
                 _ if escaped => escaped = false,
@@ -47,8 +53,14 @@ mod tests {
     use serde_json::Value;
 
     #[test]
-    fn values_are_counted_before_they_are_made() {
-        assert_eq!(count(r#"{"a": [1, "x,[{\",", {}], "b": 2}"#), 7);
+    fn values_outside_of_strings_are_counted() {
+        assert_eq!(count_values(br#"{"a": [1, "x,[{\",", {}], "b": 2}"#), 7);
+        let quoted = format!(r#"{{"a":["{}\",", 1]}}"#, ",[{".repeat(100_000));
+        assert_eq!(count_values(quoted.as_bytes()), 4);
+    }
+
+    #[test]
+    fn text_with_too_many_values_is_not_parsed() {
         assert!(parse::<Value>("[1,2,3]", 4).is_ok());
         assert!(matches!(
             parse::<Value>("[1,2,3,4]", 4),

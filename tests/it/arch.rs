@@ -16,6 +16,8 @@ const LAYERS: &[&[&str]] = &[
         "pattern",
         "process",
         "request_id",
+        "backoff",
+        "single_flight",
     ],
     &["keyring"],
     &["auth", "egress"],
