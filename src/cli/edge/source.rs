@@ -14,7 +14,7 @@ use super::super::runtime;
 use crate::egress;
 use crate::error::{Code, Failure};
 use crate::keyring::Entries;
-use crate::process::{self, Fault, Finished, Spec};
+use crate::process::{self, Finished, ProcessError as Fault, Spec};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const LARGEST: usize = 16 << 20;
