@@ -11,14 +11,14 @@ use crate::credential::{CredentialError, Lookup, Template};
 use crate::derived_key::KeyBuilder;
 use crate::egress::EgressError;
 use crate::exec::credentials::CallCredential;
-use crate::exec::mcp::{McpError, Server, Target};
+use crate::exec::mcp::{McpError, ServerSpec, Target};
 use crate::keyring::Secret;
 
 pub fn target(call: &Call<'_>, mcp: &Mcp) -> Result<Arc<Target>, McpError> {
     let provider = call.provider;
     let credential = credentials::resolve(call)?;
     // The listing is the manifest's own server's; one that the caller names may have other tools.
-    let listed = match call.upstream_override {
+    let last_listing = match call.upstream_override {
         None => call.context.catalog.listing(&provider.name).cloned(),
         Some(_) => None,
     };
@@ -29,24 +29,24 @@ pub fn target(call: &Call<'_>, mcp: &Mcp) -> Result<Arc<Target>, McpError> {
         server,
         credential,
         source: mcp.http.source,
-        listed,
-        told_url: mcp.http.base_url.clone(),
+        last_listing,
+        manifest_url: mcp.http.base_url.clone(),
     }))
 }
 
-fn server(call: &Call<'_>, mcp: &Mcp) -> Result<Server, McpError> {
+fn server(call: &Call<'_>, mcp: &Mcp) -> Result<ServerSpec, McpError> {
     match &mcp.transport {
         Transport::Stdio { command, args, env } => {
             let env = env.iter().map(|(name, template)| {
                 Ok::<_, McpError>((name.clone(), fill(template, &call.lookup)?))
             });
-            Ok(Server::Program {
+            Ok(ServerSpec::Program {
                 program: command.clone(),
                 args: args.clone(),
                 env: env.collect::<Result<_, _>>()?,
             })
         }
-        Transport::Http { .. } => Ok(Server::Endpoint(match &call.upstream_override {
+        Transport::Http { .. } => Ok(ServerSpec::Endpoint(match &call.upstream_override {
             Some(url) => url.clone(),
             None => own_url(mcp, &call.lookup)?,
         })),
@@ -58,18 +58,18 @@ fn server(call: &Call<'_>, mcp: &Mcp) -> Result<Server, McpError> {
 fn session_key(
     call: &Call<'_>,
     mcp: &Mcp,
-    server: &Server,
+    server: &ServerSpec,
     credential: &CallCredential,
 ) -> crate::derived_key::Key {
     let mut key = KeyBuilder::new("mcp session").with(&call.provider.name);
     match server {
-        Server::Program { program, args, env } => {
+        ServerSpec::Program { program, args, env } => {
             key.add((program, args));
             for (name, value) in env {
                 key.add((name, value.as_str()));
             }
         }
-        Server::Endpoint(url) => {
+        ServerSpec::Endpoint(url) => {
             // Clients carry the allowlist and the trusted roots: a reload that changes them makes new ones.
             key.add((url.as_str(), call.context.clients.id(), mcp.http.source));
         }

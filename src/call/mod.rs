@@ -22,7 +22,7 @@ use crate::egress::{Clients, EgressError};
 use crate::error::{CallError, ExecError};
 use crate::exec::credentials::SharedCredentials;
 use crate::exec::http::HttpError;
-use crate::exec::mcp::{McpError, Told};
+use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, ExecContext, SharedState, Watcher};
 use crate::json;
 use crate::keyring::Keyring;
@@ -229,7 +229,7 @@ async fn execute(
         Handler::OpenApi(openapi) => Ok(over_http(call, tool, &openapi.http, args).await?),
         Handler::Mcp(mcp) => {
             let target = mcp::target(call, mcp)?;
-            Ok(exec::mcp::call(tool, args, &target, call.exec_context()).await?)
+            Ok(exec::mcp::call_tool(tool, args, &target, call.exec_context()).await?)
         }
         Handler::Passthrough | Handler::Absent(_) => Err(no_tools().into()),
     }
@@ -251,19 +251,20 @@ async fn over_http(
 }
 
 /// Asks an MCP server for its tools, with the credentials that no caller has changed.
-pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<Told, McpError> {
+pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<ToolListing, McpError> {
     let nobody = Identity::dev();
     let call = listing_call(provider, &nobody, context);
     let target = listing_target(&call)?;
-    exec::mcp::list(&target, call.exec_context()).await
+    exec::mcp::list_tools(&target, call.exec_context()).await
 }
 
 /// Whether the server has announced a change since that session listed its tools.
 pub fn has_changed(provider: &Arc<Provider>, listed_by: u64, context: Context<'_>) -> bool {
     let nobody = Identity::dev();
     let call = listing_call(provider, &nobody, context);
-    listing_target(&call)
-        .is_ok_and(|target| exec::mcp::has_changed(&target, listed_by, call.exec_context()))
+    listing_target(&call).is_ok_and(|target| {
+        exec::mcp::tools_may_have_changed(&target, listed_by, call.exec_context())
+    })
 }
 
 fn listing_call<'a>(

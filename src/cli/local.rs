@@ -16,7 +16,7 @@ use crate::egress::{self, Clients, Resolver};
 use crate::error::{CallError, Code, ExecError, Failure};
 use crate::exec::SharedState;
 use crate::exec::credentials::SharedCredentials;
-use crate::exec::mcp::{McpError, Told};
+use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Watcher};
 use crate::keyring::{self, Fallback, Keyring, Places};
 use crate::telemetry::audit::Audit;
@@ -172,7 +172,10 @@ impl Local {
     }
 
     /// Side by side.
-    fn ask(&self, servers: &[Arc<Provider>]) -> Result<Vec<Result<Told, McpError>>, Failure> {
+    fn ask(
+        &self,
+        servers: &[Arc<Provider>],
+    ) -> Result<Vec<Result<ToolListing, McpError>>, Failure> {
         let needs_keys = servers.iter().any(|one| !one.key_names().is_empty());
         self.with(needs_keys, async |tools| {
             let turns = tokio::sync::Semaphore::new(AT_A_TIME);

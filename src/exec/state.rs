@@ -2,22 +2,22 @@
 
 use std::path::Path;
 
-use super::mcp::McpError;
+use super::mcp;
 use crate::credential::{Attachment, CredentialError};
-use crate::runtime::{Fresh, Pool, Windows};
+use crate::runtime::{RateWindows, RenewingCache};
 
 pub struct SharedState {
-    pub minted: Fresh<Attachment, CredentialError>,
-    pub rates: Windows,
-    pub sessions: Pool<McpError>,
+    pub minted: RenewingCache<Attachment, CredentialError>,
+    pub rates: RateWindows,
+    pub sessions: mcp::Sessions,
 }
 
 impl SharedState {
     pub fn new(ati_dir: &Path) -> Self {
         SharedState {
-            minted: Fresh::default(),
-            rates: Windows::new(ati_dir),
-            sessions: Pool::default(),
+            minted: RenewingCache::default(),
+            rates: RateWindows::new(ati_dir),
+            sessions: mcp::Sessions::default(),
         }
     }
 }

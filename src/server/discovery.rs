@@ -12,6 +12,7 @@ use tracing::{info, warn};
 use super::Shared;
 use super::reload::{Published, Reloader};
 use crate::api::context;
+use crate::backoff::Backoff;
 use crate::call;
 use crate::catalog::{Provider, listing_cache};
 use crate::exec::mcp::McpError;
@@ -25,8 +26,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// stateless era say how long theirs holds, and are believed between these bounds.
 const LONGEST_HOLD: Duration = Duration::from_secs(3600);
 const SHORTEST_HOLD: Duration = Duration::from_secs(60);
-const FIRST_PAUSE: Duration = Duration::from_secs(2);
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+const RETRY: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(300));
 
 /// How a provider is, for operators.
 #[derive(Debug, Clone, Serialize)]
@@ -133,7 +133,7 @@ async fn attend(
         );
     };
     state("starting", None);
-    let mut pause = FIRST_PAUSE;
+    let mut failures = 0;
     let mut told = false;
     let mut first = known.is_none();
     loop {
@@ -143,7 +143,7 @@ async fn attend(
         };
         match listed {
             Ok(answer) => {
-                (pause, told) = (FIRST_PAUSE, false);
+                (failures, told) = (0, false);
                 let listing = Arc::new(answer.listing);
                 // Off this thread: a reload may hold it up, and a disk.
                 let (reloader, provider, kept) =
@@ -174,9 +174,9 @@ async fn attend(
                         "tools listed"
                     );
                 }
-                let holds = answer.holds.unwrap_or(LONGEST_HOLD);
+                let holds = answer.valid_for.unwrap_or(LONGEST_HOLD);
                 let holds = holds.clamp(SHORTEST_HOLD, LONGEST_HOLD);
-                let news = wait_for_news(&attended, answer.by, &snapshot, &shared);
+                let news = wait_for_news(&attended, answer.session, &snapshot, &shared);
                 let _ = tokio::time::timeout(holds, news).await;
             }
             Err(error) => {
@@ -187,8 +187,8 @@ async fn attend(
                         "its tools can't be listed, and are asked for again and again: {error}"
                     );
                 }
-                tokio::time::sleep(pause).await;
-                pause = (2 * pause).min(LONGEST_PAUSE);
+                failures += 1;
+                tokio::time::sleep(RETRY.delay(failures)).await;
             }
         }
     }
