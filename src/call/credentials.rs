@@ -8,8 +8,7 @@ use zeroize::Zeroizing;
 
 use super::Call;
 use crate::catalog::Provider;
-use crate::catalog::mcp::Mcp;
-use crate::catalog::provider::{Generator, Http, Program};
+use crate::catalog::outbound::{Generator, Program};
 use crate::clock::unix_now;
 use crate::config::provider::{Auth, OAuth2};
 use crate::credential::{Attachment, Credential, CredentialError, Gaps, Lookup, Template};
@@ -22,16 +21,13 @@ use crate::keyring::Secret;
 
 pub fn resolve(call: &Call<'_>) -> Result<CallCredential, CredentialError> {
     let (provider, lookup) = (call.provider, &call.lookup);
-    let Some(http) = provider.presents() else {
-        return Ok(CallCredential::Ready(Arc::default()));
-    };
-    if let Some(generator) = &http.generator {
-        return generated(call, http, generator);
+    if let Some(generator) = &provider.outbound.generator {
+        return generated(call, generator);
     }
-    if let Auth::OAuth2(oauth) = &http.auth {
-        return exchanged(provider, http, oauth, lookup);
+    if let Auth::OAuth2(oauth) = &provider.outbound.auth {
+        return exchanged(provider, oauth, lookup);
     }
-    let attachment = || attach(static_credential(http), provider, http, lookup);
+    let attachment = || attach(provider.outbound.static_credential(), provider, lookup);
     // A tenant with keys of its own must not fill the cache that all callers share.
     if lookup.is_special(|| provider.key_names()) {
         return Ok(CallCredential::Ready(Arc::new(attachment()?)));
@@ -44,28 +40,27 @@ pub fn resolve(call: &Call<'_>) -> Result<CallCredential, CredentialError> {
 }
 
 /// The provider's `base_url`, with its keys filled in where `auth_type = "url"` says that it has some.
-pub fn base_url<'a>(http: &'a Http, lookup: &Lookup<'_>) -> Result<Cow<'a, str>, CredentialError> {
-    let Some(template) = &http.url else {
-        return Ok(Cow::Borrowed(&http.base_url));
+pub fn base_url<'a>(
+    provider: &'a Provider,
+    lookup: &Lookup<'_>,
+) -> Result<Cow<'a, str>, CredentialError> {
+    let Some(base_url) = provider.base_url() else {
+        return Ok(Cow::Borrowed(""));
+    };
+    let Some(template) = &base_url.template else {
+        return Ok(Cow::Borrowed(&base_url.text));
     };
     let filled = template.expand(lookup).map_err(CredentialError::missing)?;
     Ok(Cow::Owned(String::from_utf8_lossy(&filled).into_owned()))
 }
 
-fn static_credential(http: &Http) -> &Credential {
-    match &http.auth {
-        Auth::Static(credential) => credential,
-        _ => &Credential::None,
-    }
-}
-
 fn attach(
     credential: &Credential,
     provider: &Provider,
-    http: &Http,
     lookup: &Lookup<'_>,
 ) -> Result<Attachment, CredentialError> {
-    let (attachment, gaps) = Attachment::resolve(credential, &http.extra_headers, lookup);
+    let extra_headers = &provider.outbound.extra_headers;
+    let (attachment, gaps) = Attachment::resolve(credential, extra_headers, lookup);
     let Gaps {
         missing,
         unsendable,
@@ -76,16 +71,13 @@ fn attach(
     if let Some(name) = unsendable.into_iter().next() {
         return Err(CredentialError::UnusableKey(name));
     }
-    // An answer may repeat the URL, or a program its environment.
-    let in_url = http.url.iter().flat_map(Template::keys);
-    let in_env = provider.mcp().map(Mcp::env_keys).unwrap_or_default();
-    let values = in_url.chain(in_env).filter_map(|key| lookup.get(key));
+    let embedded = provider.embedded_keys.iter();
+    let values = embedded.filter_map(|key| lookup.get(key));
     Ok(attachment.with_needles(values.map(Secret::expose)))
 }
 
 fn exchanged(
     provider: &Arc<Provider>,
-    http: &Http,
     oauth: &OAuth2,
     lookup: &Lookup<'_>,
 ) -> Result<CallCredential, CredentialError> {
@@ -94,8 +86,8 @@ fn exchanged(
         lookup.get(name).ok_or_else(missing)
     };
     let (id, secret) = (get(&oauth.id_key)?, get(&oauth.secret_key)?);
-    let token_url = token_url(&http.base_url, &oauth.token_url)?;
-    let mut key = static_dependencies("oauth2 token", provider, http, lookup);
+    let token_url = token_url(provider, &oauth.token_url)?;
+    let mut key = static_dependencies("oauth2 token", provider, lookup);
     key.add((&provider.name, token_url.as_str(), oauth.basic_auth));
     Ok(CallCredential::Deferred(Box::new(DeferredCredential {
         key: key.finish(),
@@ -108,15 +100,15 @@ fn exchanged(
         credential: Credential::Bearer {
             key: oauth.id_key.clone(),
         },
-        static_part: Arc::new(attach(&Credential::None, provider, http, lookup)?),
+        static_part: Arc::new(attach(&Credential::None, provider, lookup)?),
     })))
 }
 
-fn token_url(base_url: &str, token_url: &str) -> Result<Url, CredentialError> {
+fn token_url(provider: &Provider, token_url: &str) -> Result<Url, CredentialError> {
     let text = if token_url.contains("://") {
         token_url.to_owned()
     } else {
-        let base = base_url.trim_end_matches('/');
+        let base = provider.url_text().trim_end_matches('/');
         format!("{base}/{}", token_url.trim_start_matches('/'))
     };
     let url = Url::parse(&text).map_err(|_| EgressError::BadUrl("oauth2_token_url is no URL"))?;
@@ -126,11 +118,7 @@ fn token_url(base_url: &str, token_url: &str) -> Result<Url, CredentialError> {
     Ok(url)
 }
 
-fn generated(
-    call: &Call<'_>,
-    http: &Http,
-    generator: &Generator,
-) -> Result<CallCredential, CredentialError> {
+fn generated(call: &Call<'_>, generator: &Generator) -> Result<CallCredential, CredentialError> {
     let (provider, lookup, identity) = (call.provider, &call.lookup, call.identity);
     let scope = identity.scopes.iter().collect::<Vec<_>>().join(" ");
     let now = unix_now().to_string();
@@ -153,9 +141,13 @@ fn generated(
     };
     // The program, the caller and every filled-in value decide what it mints. The time does not: calls
     // at different times share what was minted.
-    let mut key = static_dependencies("generated credential", provider, http, lookup);
+    let mut key = static_dependencies("generated credential", provider, lookup);
     key.add((&provider.file, &generator.program, &generator.inject));
-    key.add((&http.base_url, &identity.subject, &identity.customer_id));
+    key.add((
+        provider.url_text(),
+        &identity.subject,
+        &identity.customer_id,
+    ));
     let (mut args, mut env) = (Vec::new(), Vec::new());
     for template in templates {
         key.add(fill(template, "")?.as_str());
@@ -174,20 +166,15 @@ fn generated(
             env,
             secrets: secrets.cloned().collect(),
         }),
-        credential: static_credential(http).clone(),
-        static_part: Arc::new(attach(&Credential::None, provider, http, lookup)?),
+        credential: provider.outbound.static_credential().clone(),
+        static_part: Arc::new(attach(&Credential::None, provider, lookup)?),
     })))
 }
 
 /// The static part is cached with the minted value, so the key depends on it: the headers, and every
 /// key of the keyring with its value.
-fn static_dependencies(
-    purpose: &str,
-    provider: &Provider,
-    http: &Http,
-    lookup: &Lookup<'_>,
-) -> KeyBuilder {
-    let mut key = KeyBuilder::new(purpose).with(&http.extra_headers);
+fn static_dependencies(purpose: &str, provider: &Provider, lookup: &Lookup<'_>) -> KeyBuilder {
+    let mut key = KeyBuilder::new(purpose).with(&provider.outbound.extra_headers);
     for name in provider.key_names() {
         key.add((name, lookup.get(name).map(Secret::expose)));
     }

@@ -7,15 +7,18 @@ use zeroize::Zeroizing;
 
 use super::{Call, credentials};
 use crate::catalog::mcp::{Mcp, Transport};
+use crate::catalog::outbound::BaseUrl;
 use crate::credential::{CredentialError, Lookup, Template};
-use crate::derived_key::KeyBuilder;
+use crate::derived_key::{Key, KeyBuilder};
 use crate::egress::EgressError;
 use crate::exec::credentials::CallCredential;
 use crate::exec::mcp::{McpError, ServerSpec, Target};
 use crate::keyring::Secret;
 
-pub fn target(call: &Call<'_>, mcp: &Mcp) -> Result<Arc<Target>, McpError> {
+pub fn target(call: &Call<'_>) -> Result<Arc<Target>, McpError> {
     let provider = call.provider;
+    let no_server = || EgressError::Setup("this provider has no MCP server".to_owned());
+    let mcp = provider.mcp().ok_or_else(no_server)?;
     let credential = credentials::resolve(call)?;
     // The listing is the manifest's own server's; one that the caller names may have other tools.
     let last_listing = match call.upstream_override {
@@ -25,12 +28,12 @@ pub fn target(call: &Call<'_>, mcp: &Mcp) -> Result<Arc<Target>, McpError> {
     let server = server(call, mcp)?;
     Ok(Arc::new(Target {
         provider: provider.name.as_str().into(),
-        key: session_key(call, mcp, &server, &credential),
+        key: session_key(call, &server, &credential),
         server,
         credential,
-        source: mcp.http.source,
+        source: provider.outbound.source,
         last_listing,
-        manifest_url: mcp.http.base_url.clone(),
+        manifest_url: mcp.url_text().to_owned(),
     }))
 }
 
@@ -46,21 +49,17 @@ fn server(call: &Call<'_>, mcp: &Mcp) -> Result<ServerSpec, McpError> {
                 env: env.collect::<Result<_, _>>()?,
             })
         }
-        Transport::Http { .. } => Ok(ServerSpec::Endpoint(match &call.upstream_override {
+        Transport::Http { url, .. } => Ok(ServerSpec::Endpoint(match &call.upstream_override {
             Some(url) => url.clone(),
-            None => own_url(mcp, &call.lookup)?,
+            None => own_url(url, &call.lookup)?,
         })),
     }
 }
 
 /// Sessions are shared by calls with the same key. It depends on everything that the server could tell
 /// two callers apart by: how it is reached, what it is given, every credential with its value.
-fn session_key(
-    call: &Call<'_>,
-    mcp: &Mcp,
-    server: &ServerSpec,
-    credential: &CallCredential,
-) -> crate::derived_key::Key {
+fn session_key(call: &Call<'_>, server: &ServerSpec, credential: &CallCredential) -> Key {
+    let outbound = &call.provider.outbound;
     let mut key = KeyBuilder::new("mcp session").with(&call.provider.name);
     match server {
         ServerSpec::Program { program, args, env } => {
@@ -71,11 +70,11 @@ fn session_key(
         }
         ServerSpec::Endpoint(url) => {
             // Clients carry the allowlist and the trusted roots: a reload that changes them makes new ones.
-            key.add((url.as_str(), call.context.clients.id(), mcp.http.source));
+            key.add((url.as_str(), call.context.clients.id(), outbound.source));
         }
     }
-    key.add((&mcp.http.auth, &mcp.http.extra_headers));
-    for name in mcp.http.key_names() {
+    key.add((&outbound.auth, &outbound.extra_headers));
+    for name in call.provider.key_names() {
         key.add((name, call.lookup.get(name).map(Secret::expose)));
     }
     if let CallCredential::Deferred(deferred) = credential {
@@ -84,10 +83,10 @@ fn session_key(
     key.finish()
 }
 
-fn own_url(mcp: &Mcp, lookup: &Lookup<'_>) -> Result<Url, McpError> {
-    let text = match &mcp.http.url {
+fn own_url(url: &BaseUrl, lookup: &Lookup<'_>) -> Result<Url, McpError> {
+    let text = match &url.template {
         Some(template) => fill(template, lookup)?,
-        None => Zeroizing::new(mcp.http.base_url.clone()),
+        None => Zeroizing::new(url.text.clone()),
     };
     let url = Url::parse(&text).ok();
     url.filter(|url| matches!(url.scheme(), "http" | "https"))

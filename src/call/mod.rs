@@ -14,11 +14,10 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use crate::auth::{Identity, scope};
-use crate::catalog::provider::Http;
-use crate::catalog::{Catalog, Handler, Provider, Tool};
+use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, Tool};
 use crate::config::ToolSettings;
 use crate::credential::Lookup;
-use crate::egress::{Clients, EgressError};
+use crate::egress::Clients;
 use crate::error::{CallError, ExecError};
 use crate::exec::credentials::SharedCredentials;
 use crate::exec::http::HttpError;
@@ -224,37 +223,36 @@ async fn execute(
     tool: &Tool,
     args: &Map<String, Value>,
 ) -> Result<Box<RawValue>, ExecError> {
-    match &call.provider.handler {
-        Handler::Http(http) | Handler::Xai(http) => Ok(over_http(call, tool, http, args).await?),
-        Handler::OpenApi(openapi) => Ok(over_http(call, tool, &openapi.http, args).await?),
-        Handler::Mcp(mcp) => {
-            let target = mcp::target(call, mcp)?;
-            Ok(exec::mcp::call_tool(tool, args, &target, call.exec_context()).await?)
+    match &tool.invocation {
+        Invocation::Http(http) => Ok(over_http(call, tool, http, args).await?),
+        Invocation::Mcp(remote) => {
+            let target = mcp::target(call)?;
+            Ok(exec::mcp::call_tool(remote, args, &target, call.exec_context()).await?)
         }
-        Handler::Passthrough | Handler::Absent(_) => Err(no_tools().into()),
     }
-}
-
-fn no_tools() -> HttpError {
-    EgressError::Setup("this handler has no tools".to_owned()).into()
 }
 
 async fn over_http(
     call: &Call<'_>,
     tool: &Tool,
-    http: &Http,
+    invocation: &HttpInvocation,
     args: &Map<String, Value>,
 ) -> Result<Box<RawValue>, HttpError> {
-    let base_url = credentials::base_url(http, &call.lookup)?;
+    let request = exec::http::Request {
+        tool,
+        invocation,
+        args,
+        base_url: credentials::base_url(call.provider, &call.lookup)?,
+    };
     let credential = credentials::resolve(call)?;
-    exec::http::run(tool, args, &base_url, &credential, call.exec_context()).await
+    exec::http::run(&request, &credential, call.exec_context()).await
 }
 
 /// Asks an MCP server for its tools, with the credentials that no caller has changed.
 pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<ToolListing, McpError> {
     let nobody = Identity::dev();
     let call = listing_call(provider, &nobody, context);
-    let target = listing_target(&call)?;
+    let target = mcp::target(&call)?;
     exec::mcp::list_tools(&target, call.exec_context()).await
 }
 
@@ -262,7 +260,7 @@ pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<Tool
 pub fn has_changed(provider: &Arc<Provider>, listed_by: u64, context: Context<'_>) -> bool {
     let nobody = Identity::dev();
     let call = listing_call(provider, &nobody, context);
-    listing_target(&call).is_ok_and(|target| {
+    mcp::target(&call).is_ok_and(|target| {
         exec::mcp::tools_may_have_changed(&target, listed_by, call.exec_context())
     })
 }
@@ -281,9 +279,4 @@ fn listing_call<'a>(
         request_id: RequestId::generate(),
         context,
     }
-}
-
-fn listing_target(call: &Call<'_>) -> Result<Arc<exec::mcp::Target>, McpError> {
-    let no_server = || EgressError::Setup("this provider has no MCP server".to_owned());
-    mcp::target(call, call.provider.mcp().ok_or_else(no_server)?)
 }

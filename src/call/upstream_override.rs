@@ -11,7 +11,7 @@ use crate::error::CallError;
 pub fn check(wanted: &str, tool: &Tool, lookup: &Lookup<'_>) -> Result<Url, CallError> {
     let provider = &tool.provider.name;
     let declares = tool.provider.mcp().is_some_and(
-        |mcp| matches!(&mcp.transport, Transport::Http { url_env } if url_env.is_some()),
+        |mcp| matches!(&mcp.transport, Transport::Http { url_env, .. } if url_env.is_some()),
     );
     if !declares {
         let what = format!("provider '{provider}' does not declare mcp_url_env");

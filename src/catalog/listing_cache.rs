@@ -23,9 +23,7 @@ struct CachedListing {
 
 /// Tells two servers apart by how they are reached, whatever the credential.
 pub fn server_id(mcp: &Mcp) -> String {
-    let key = KeyBuilder::new("mcp server")
-        .with(&mcp.transport)
-        .with(&mcp.http.base_url);
+    let key = KeyBuilder::new("mcp server").with(&mcp.transport);
     hex::encode(&key.finish()[..16])
 }
 

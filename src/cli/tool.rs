@@ -4,7 +4,7 @@ use tracing::warn;
 use super::local::Local;
 use super::remote::Remote;
 use super::{Format, output};
-use crate::catalog::{Tool, search};
+use crate::catalog::{Invocation, Tool, search};
 use crate::error::Failure;
 
 #[derive(clap::Subcommand)]
@@ -129,7 +129,7 @@ fn list(tools: &[&Tool], format: Format) {
                 .map(|tool| {
                     json!({
                         "description": tool.description,
-                        "method": tool.method.as_str(),
+                        "method": tool.invocation.listed_method().as_str(),
                         "provider": tool.provider.name,
                         "scope": tool.scope,
                         "tool": tool.name,
@@ -161,14 +161,14 @@ fn found_item(tool: &Tool) -> Value {
 
 fn info(tool: &Tool, format: Format) {
     let provider = &tool.provider;
-    let base_url = provider.http().map_or("", |http| http.base_url.as_str());
+    let base_url = provider.base_url().map_or("", |url| url.text.as_str());
     if format != Format::Text {
         let info = json!({
             "base_url": base_url,
             "description": tool.description,
-            "endpoint": tool.endpoint,
+            "endpoint": tool.invocation.listed_endpoint(),
             "input_schema": tool.input_schema(),
-            "method": tool.method.as_str(),
+            "method": tool.invocation.listed_method().as_str(),
             "name": tool.name,
             "provider": provider.name,
             "scope": tool.scope,
@@ -191,9 +191,9 @@ fn info(tool: &Tool, format: Format) {
         },
     );
     line("Handler", provider.handler_name());
-    if provider.http().is_some() {
-        let url = format!("{}{}", base_url.trim_end_matches('/'), tool.endpoint);
-        line("Endpoint", &format!("{} {url}", tool.method));
+    if let Invocation::Http(http) = &tool.invocation {
+        let url = format!("{}{}", base_url.trim_end_matches('/'), http.endpoint);
+        line("Endpoint", &format!("{} {url}", http.method));
     }
     if let Some(mcp) = provider.mcp() {
         line("Transport", &format!("MCP ({})", mcp.transport_name()));

@@ -93,7 +93,7 @@ fn read_one(path: &Path) -> Option<ManifestFile> {
     Some(ManifestFile {
         path: path.to_path_buf(),
         name: name.to_owned(),
-        handler: handler.to_owned(),
+        handler: handler.into(),
         provider,
         tools: Vec::new(),
         unknown: Vec::new(),

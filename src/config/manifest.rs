@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
+use super::HandlerKind;
 use crate::error::{Intro, Problem};
 
 pub struct ManifestFile {
     pub path: PathBuf,
     pub name: String,
-    pub handler: String,
+    pub handler: HandlerKind,
     /// The `[provider]` table, name and handler included.
     pub provider: Table,
     /// The `[[tools]]`, in their order.
@@ -98,7 +99,7 @@ fn parse(path: &Path, text: &str) -> Result<ManifestFile, Problem> {
     Ok(ManifestFile {
         path: path.to_path_buf(),
         name,
-        handler: text("handler").unwrap_or_else(|| "http".to_owned()),
+        handler: text("handler").map(HandlerKind::from).unwrap_or_default(),
         provider,
         tools,
         unknown: table.keys().cloned().collect(),
@@ -181,7 +182,7 @@ mod tests {
         let mut problems = Vec::new();
         let found = read_manifests(dir.path(), &mut problems);
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].handler, "mcp");
+        assert_eq!(found[0].handler, HandlerKind::Mcp);
         let text: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let b = manifests.join("b.toml");
         assert!(

@@ -5,6 +5,7 @@ mod conf;
 mod environment;
 pub mod fields;
 mod flags;
+mod handler;
 mod jwt;
 mod listener;
 mod manifest;
@@ -18,6 +19,7 @@ use std::time::Duration;
 pub use cached::path as cached_provider;
 pub use environment::{Environment, VARIABLES, ati_dir};
 pub use flags::Flags;
+pub use handler::HandlerKind;
 pub use jwt::{JwtSettings, KeySource, private_key_of_config, private_key_of_environment};
 pub use listener::{
     Address, EDGE, Listener, MOST_LISTENERS, Peer, Tls, TrustedProxies, check as check_listeners,

@@ -127,7 +127,7 @@ impl<'a> Section<'a> {
 }
 
 /// The known name that a typo most likely meant.
-fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
+pub(super) fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
     known
         .iter()
         .map(|candidate| (strsim::jaro_winkler(name, candidate), *candidate))

@@ -28,9 +28,9 @@ pub fn upstreams(snapshot: &Snapshot, found: &mut Findings) -> Result<(), Failur
         .catalog
         .providers()
         .iter()
-        .filter_map(|provider| provider.http());
+        .filter_map(|provider| provider.base_url());
     let urls = tools
-        .map(|http| http.base_url.clone())
+        .map(|url| url.text.clone())
         .chain(snapshot.routes.origins());
     for url in urls
         .filter_map(|text| Url::parse(&text).ok())

@@ -8,7 +8,7 @@ use super::super::{Format, output};
 use super::name;
 use super::write::manifest_path;
 use crate::catalog::listing_cache;
-use crate::config::{self, ManifestFile, Origin};
+use crate::config::{self, HandlerKind, ManifestFile, Origin};
 use crate::error::{Code, Failure};
 
 /// What there is, on this machine.
@@ -36,12 +36,12 @@ fn is_internal(manifest: &ManifestFile) -> bool {
 }
 
 fn kind(manifest: &ManifestFile) -> String {
-    match manifest.handler.as_str() {
-        "mcp" => match text(manifest, "mcp_transport") {
+    match &manifest.handler {
+        HandlerKind::Mcp => match text(manifest, "mcp_transport") {
             "" => "mcp/stdio".to_owned(),
             transport => format!("mcp/{transport}"),
         },
-        handler @ ("openapi" | "cli") => handler.to_owned(),
+        handler @ (HandlerKind::OpenApi | HandlerKind::Cli) => handler.name().to_owned(),
         _ => "http".to_owned(),
     }
 }
@@ -74,13 +74,13 @@ pub fn list(live: bool, format: Format) -> Result<u8, Failure> {
     let rows: Vec<Value> = manifests
         .iter()
         .map(|manifest| {
-            let tools = match manifest.handler.as_str() {
+            let tools = match &manifest.handler {
                 // As of the last time that its server was asked.
-                "mcp" => match counts.get(&manifest.name) {
+                HandlerKind::Mcp => match counts.get(&manifest.name) {
                     None => "auto".to_owned(),
                     Some(count) => count.to_string(),
                 },
-                "cli" if manifest.tools.is_empty() => "1".to_owned(),
+                HandlerKind::Cli if manifest.tools.is_empty() => "1".to_owned(),
                 _ => counts.get(&manifest.name).copied().unwrap_or(0).to_string(),
             };
             let mut row = json!({
@@ -142,18 +142,18 @@ pub fn info(name: &str, format: Format) -> Result<u8, Failure> {
     let mut info = json!({
         "name": manifest.name,
         "description": text(manifest, "description"),
-        "handler": manifest.handler,
+        "handler": manifest.handler.name(),
         "base_url": text(manifest, "base_url"),
         "auth_type": auth(manifest),
         "category": (!category.is_empty()).then_some(category),
         "internal": is_internal(manifest),
     });
-    if manifest.handler == "cli" {
+    if manifest.handler == HandlerKind::Cli {
         for key in ["cli_command", "cli_default_args", "cli_timeout_secs"] {
             info[key] = json!(manifest.provider.get(key));
         }
     }
-    if manifest.handler == "mcp" {
+    if manifest.handler == HandlerKind::Mcp {
         for key in ["mcp_transport", "mcp_url", "mcp_command", "mcp_args"] {
             if let Some(value) = manifest.provider.get(key) {
                 info[key] = json!(value);

@@ -11,8 +11,8 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::Minted;
-use crate::catalog::provider::Inject;
-use crate::catalog::{Provider, provider};
+use crate::catalog::Provider;
+use crate::catalog::outbound::{Inject, Program};
 use crate::credential::{Attachment, CredentialError};
 use crate::keyring::Secret;
 use crate::process::{self, ProcessError as Fault, Spec};
@@ -21,37 +21,34 @@ const LONGEST_OUTPUT: usize = 1 << 20;
 const LONGEST_ERROR: usize = 500;
 
 pub struct GeneratorRecipe {
-    /// Whose generator this is.
+    /// Has the generator.
     pub provider: Arc<Provider>,
-    /// With everything filled in.
+    /// With every template filled in.
     pub args: Vec<Zeroizing<String>>,
     pub env: Vec<(String, Zeroizing<String>)>,
-    /// What of that must not come back in a complaint.
+    /// Redacted from the program's error output.
     pub secrets: Vec<Secret>,
 }
 
 impl GeneratorRecipe {
-    /// Whether what it makes is for one call.
+    /// Whether each call runs it anew.
     pub(super) fn is_for_one_call(&self) -> bool {
-        let http = self.provider.presents();
-        let generator = http.and_then(|http| http.generator.as_ref());
-        generator.is_none_or(|generator| generator.cache_ttl == 0)
+        let generator = &self.provider.outbound.generator;
+        generator
+            .as_ref()
+            .is_none_or(|generator| generator.cache_ttl == 0)
     }
 
     pub(super) async fn mint(&self) -> Result<Minted, CredentialError> {
-        let generator = self
-            .provider
-            .presents()
-            .and_then(|http| http.generator.as_ref());
-        let Some(generator) = generator else {
+        let Some(generator) = &self.provider.outbound.generator else {
             return Err(failed("there is none"));
         };
         let (program, args, _script) = match &generator.program {
-            provider::Program::Command { command, .. } => {
+            Program::Command { command, .. } => {
                 let args = self.args.iter().map(|arg| arg.to_string()).collect();
                 (command.clone(), args, None)
             }
-            provider::Program::Script {
+            Program::Script {
                 interpreter,
                 script,
             } => {
@@ -74,7 +71,7 @@ impl GeneratorRecipe {
             other => failed(&format!("Generator {other}")),
         })?;
         if finished.code != Some(0) {
-            return Err(self.complaint(finished.code, &finished.stderr));
+            return Err(self.failure(finished.code, &finished.stderr));
         }
         let text = String::from_utf8_lossy(&finished.stdout);
         let text = Zeroizing::new(text.trim().to_owned());
@@ -93,8 +90,8 @@ impl GeneratorRecipe {
         Ok(minted)
     }
 
-    /// What it wrote to stderr, without what it was given.
-    fn complaint(&self, code: Option<i32>, stderr: &[u8]) -> CredentialError {
+    /// The program's error output, without the values that it was given.
+    fn failure(&self, code: Option<i32>, stderr: &[u8]) -> CredentialError {
         let mut text = stderr.to_vec();
         let given = self.env.iter().map(|(_, value)| value.as_bytes());
         let given = given
@@ -109,7 +106,8 @@ impl GeneratorRecipe {
     }
 }
 
-/// Where the JSON says what: each injection, or the token by its usual names.
+/// The values that the program's JSON has: at the path of each injection, or under the usual names of
+/// a token.
 fn pick(
     text: &str,
     inject: &[(String, Inject)],
@@ -148,7 +146,7 @@ fn failed(why: &str) -> CredentialError {
     CredentialError::Generator(why.to_owned())
 }
 
-/// A script on disk, for as long as it runs.
+/// A script file that is removed when the run ends.
 struct Script(PathBuf);
 
 impl Script {

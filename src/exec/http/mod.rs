@@ -7,6 +7,8 @@ mod send;
 mod style;
 mod xai;
 
+use std::borrow::Cow;
+
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -14,7 +16,7 @@ pub use error::HttpError;
 
 use super::ExecContext;
 use super::credentials::{CallCredential, obtain, renew_after_refusal};
-use crate::catalog::{Handler, Tool};
+use crate::catalog::{Dialect, HttpInvocation, Tool};
 use crate::egress::EgressError;
 use crate::error::UpstreamFault;
 use send::Response;
@@ -22,39 +24,44 @@ use send::Response;
 /// How much of an upstream's error body the caller gets.
 const LONGEST_ERROR: usize = 64 << 10;
 
-/// One call. `base_url` is the provider's, with its keys filled in where it has any.
+/// One call of an HTTP tool.
+pub struct Request<'a> {
+    pub tool: &'a Tool,
+    pub invocation: &'a HttpInvocation,
+    pub args: &'a Map<String, Value>,
+    /// The provider's, with its keys filled in where it has any.
+    pub base_url: Cow<'a, str>,
+}
+
 pub async fn run(
-    tool: &Tool,
-    args: &Map<String, Value>,
-    base_url: &str,
+    request: &Request<'_>,
     credential: &CallCredential,
     context: ExecContext<'_>,
 ) -> Result<Box<RawValue>, HttpError> {
-    let exchange = exchange(tool, args, base_url, credential, context);
+    let exchange = exchange(request, credential, context);
     let result = tokio::time::timeout(context.limits.timeout, exchange).await;
     let result = result.unwrap_or(Err(EgressError::Request(UpstreamFault::Timeout).into()));
-    result.map_err(|error| match (error, tool.provider.http()) {
+    result.map_err(|error| match (error, request.tool.provider.base_url()) {
         // A key may be part of the host: the error shows the URL as the manifest has it.
-        (HttpError::Egress(EgressError::Blocked(_)), Some(http)) if http.url.is_some() => {
-            EgressError::Blocked(http.base_url.clone()).into()
+        (HttpError::Egress(EgressError::Blocked(_)), Some(url)) if url.template.is_some() => {
+            EgressError::Blocked(url.text.clone()).into()
         }
         (error, _) => error,
     })
 }
 
 async fn exchange(
-    tool: &Tool,
-    args: &Map<String, Value>,
-    base_url: &str,
+    request: &Request<'_>,
     credential: &CallCredential,
     context: ExecContext<'_>,
 ) -> Result<Box<RawValue>, HttpError> {
-    let source = tool.provider.http().and_then(|http| http.source);
-    let agentic = matches!(tool.provider.handler, Handler::Xai(_));
-    let wire = if agentic {
-        request::build(tool, &xai::question(&tool.endpoint, args), base_url)?
-    } else {
-        request::build(tool, args, base_url)?
+    let source = request.tool.provider.outbound.source;
+    let wire = match request.invocation.dialect {
+        Dialect::Plain => request::build(request, request.args)?,
+        Dialect::Agentic => {
+            let question = xai::question(&request.invocation.endpoint, request.args);
+            request::build(request, &question)?
+        }
     };
     let mut attachment = obtain(credential, source, context).await?;
     let mut response = send::send(&wire, &attachment, source, context).await?;
@@ -65,10 +72,9 @@ async fn exchange(
     }
     attachment.scrub(&mut response.body);
     let result = into_result(response)?;
-    if agentic {
-        xai::answer(&result)
-    } else {
-        Ok(result)
+    match request.invocation.dialect {
+        Dialect::Plain => Ok(result),
+        Dialect::Agentic => xai::answer(&result),
     }
 }
 

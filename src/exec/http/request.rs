@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
 
-use super::{HttpError, multipart, style};
+use super::{HttpError, Request, multipart, style};
 use crate::catalog::Tool;
 use crate::catalog::schema::{Encoding, Location, Property, Schema, Style};
 use crate::config::provider::Auth;
@@ -56,18 +56,25 @@ struct Parts<'a> {
     body: Map<String, Value>,
 }
 
-pub fn build(tool: &Tool, args: &Map<String, Value>, base_url: &str) -> Result<Wire, HttpError> {
+/// Builds the request. `args` are the caller's, or what the dialect made of them.
+pub fn build(request: &Request<'_>, args: &Map<String, Value>) -> Result<Wire, HttpError> {
+    let (tool, method) = (request.tool, &request.invocation.method);
     let located = tool.schema.located;
     let parts = if located {
         by_location(tool, args)
     } else {
-        by_method(&tool.method, args)
+        by_method(method, args)
     };
-    let mut path = tool.endpoint.clone();
-    if located {
-        path = fill(tool, &parts)?;
-    }
-    let url = join(base_url, &path, &style::query(parts.query.iter().copied()))?;
+    let endpoint = &request.invocation.endpoint;
+    let path = match located {
+        true => fill(endpoint, tool, &parts)?,
+        false => endpoint.clone(),
+    };
+    let url = join(
+        &request.base_url,
+        &path,
+        &style::query(parts.query.iter().copied()),
+    )?;
     let mut headers = HeaderMap::new();
     for (name, value, style) in &parts.headers {
         if let Some((name, value)) = header(tool, name, value, *style)? {
@@ -77,13 +84,13 @@ pub fn build(tool: &Tool, args: &Map<String, Value>, base_url: &str) -> Result<W
     if let Some(cookies) = cookies(&parts.cookies) {
         headers.insert(COOKIE, cookies);
     }
-    let body = body(tool, parts.body)?;
+    let body = body(tool, method, parts.body)?;
     let body = body.map(|(body, kind)| {
         headers.insert(CONTENT_TYPE, kind);
         body
     });
     Ok(Wire {
-        method: tool.method.clone(),
+        method: method.clone(),
         url,
         headers,
         body,
@@ -131,9 +138,9 @@ fn by_method<'a>(method: &Method, args: &'a Map<String, Value>) -> Parts<'a> {
 }
 
 /// The endpoint with its parameters in place.
-fn fill(tool: &Tool, parts: &Parts<'_>) -> Result<String, HttpError> {
-    let mut path = String::with_capacity(tool.endpoint.len() + 32);
-    let mut rest = tool.endpoint.as_str();
+fn fill(endpoint: &str, tool: &Tool, parts: &Parts<'_>) -> Result<String, HttpError> {
+    let mut path = String::with_capacity(endpoint.len() + 32);
+    let mut rest = endpoint;
     while let Some((before, after)) = rest.split_once('{') {
         path.push_str(before);
         let Some((name, behind)) = after.split_once('}') else {
@@ -167,8 +174,7 @@ fn fill(tool: &Tool, parts: &Parts<'_>) -> Result<String, HttpError> {
         .unwrap_or_default()
         .split('/')
         .any(|segment| matches!(segment, "." | ".."));
-    let written_so = tool
-        .endpoint
+    let written_so = endpoint
         .split('/')
         .any(|segment| matches!(segment, "." | ".."));
     if leads_out && !written_so {
@@ -203,13 +209,16 @@ fn header(
 ) -> Result<Option<(HeaderName, HeaderValue)>, HttpError> {
     let refused = || HttpError::HeaderParameter(name.to_owned());
     let header = HeaderName::try_from(name).map_err(|_| refused())?;
-    let ours = tool.provider.http().is_some_and(|http| {
-        let credential = match &http.auth {
-            Auth::Static(Credential::Header { name, .. }) => Some(name),
-            _ => None,
-        };
-        credential == Some(&header) || http.extra_headers.iter().any(|(name, _)| *name == header)
-    });
+    let outbound = &tool.provider.outbound;
+    let credential = match &outbound.auth {
+        Auth::Static(Credential::Header { name, .. }) => Some(name),
+        _ => None,
+    };
+    let ours = credential == Some(&header)
+        || outbound
+            .extra_headers
+            .iter()
+            .any(|(name, _)| *name == header);
     if ours || DENIED.contains(&header) || DENIED_NAMES.contains(&header.as_str()) {
         return Err(refused());
     }
@@ -234,17 +243,16 @@ fn cookies(parameters: &[(&str, &Value, Style)]) -> Option<HeaderValue> {
 /// The body and what it is called.
 fn body(
     tool: &Tool,
+    method: &Method,
     mut arguments: Map<String, Value>,
 ) -> Result<Option<(Bytes, HeaderValue)>, HttpError> {
     let schema = &tool.schema;
     let declared = |property: &Property| property.location == Some(Location::Body);
-    let bodiless = tool.method == Method::GET
-        || (schema.located
-            && tool.method == Method::DELETE
-            && !schema.properties.iter().any(declared));
+    let bodiless = *method == Method::GET
+        || (schema.located && *method == Method::DELETE && !schema.properties.iter().any(declared));
     // Tools from before properties had places send `{}` where they are given nothing; APIs that want a body get one.
     let nothing = arguments.is_empty()
-        && (schema.located || tool.method == Method::DELETE)
+        && (schema.located || *method == Method::DELETE)
         && !schema.body.required;
     if bodiless || nothing {
         return Ok(None);
@@ -360,7 +368,7 @@ fn is_same_origin(base_url: &str, endpoint: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::Catalog;
+    use crate::catalog::{Catalog, Invocation};
     use serde_json::json;
 
     fn wire(tool: &str, args: Value) -> Result<Wire, HttpError> {
@@ -370,7 +378,16 @@ mod tests {
         ));
         let tool = &catalog.tools()[0];
         let Value::Object(args) = args else { panic!() };
-        build(tool, &args, "https://up.example/v1/")
+        let Invocation::Http(invocation) = &tool.invocation else {
+            panic!()
+        };
+        let request = Request {
+            tool,
+            invocation,
+            args: &args,
+            base_url: "https://up.example/v1/".into(),
+        };
+        build(&request, &args)
     }
 
     fn url(tool: &str, args: Value) -> String {

@@ -12,8 +12,8 @@ use tokio::time::{Instant, timeout_at};
 use super::open::lease_session;
 use super::session::{Session, ToolList};
 use super::{HANDSHAKE_LIMIT, McpError, Sessions, Target, result};
-use crate::catalog::Tool;
-use crate::catalog::mcp::{Listed, Listing};
+use crate::catalog::McpInvocation;
+use crate::catalog::mcp::{ListedTool, Listing};
 use crate::clock;
 use crate::credential::Attachment;
 use crate::egress::EgressError;
@@ -26,13 +26,13 @@ use crate::runtime::Key;
 const LIST_LIMIT: Duration = Duration::from_secs(2 * HANDSHAKE_LIMIT.as_secs());
 
 pub async fn call_tool(
-    tool: &Tool,
+    remote: &McpInvocation,
     args: &Map<String, Value>,
     target: &Arc<Target>,
     context: ExecContext<'_>,
 ) -> Result<Box<RawValue>, McpError> {
     let call = ToolCall {
-        tool,
+        remote,
         args,
         watcher: context.watcher,
     };
@@ -58,7 +58,7 @@ pub async fn list_tools(
     let listing = Listing {
         at: clock::unix_now(),
         protocol: session.protocol(),
-        tools: list.tools.into_iter().map(Listed::from).collect(),
+        tools: list.tools.into_iter().map(ListedTool::from).collect(),
     };
     // Redacted as text: it is shown to every caller, and kept on disk.
     let mut text = serde_json::to_vec(&listing).unwrap_or_default();
@@ -88,7 +88,7 @@ trait SessionRequest {
 }
 
 struct ToolCall<'a> {
-    tool: &'a Tool,
+    remote: &'a McpInvocation,
     args: &'a Map<String, Value>,
     watcher: Option<Watcher<'a>>,
 }
@@ -97,11 +97,11 @@ impl SessionRequest for ToolCall<'_> {
     type Answer = CallToolResult;
 
     fn is_repeatable(&self) -> bool {
-        self.tool.repeatable
+        self.remote.repeatable
     }
 
     async fn send(&self, session: &Session, sent: &mut bool) -> Result<CallToolResult, McpError> {
-        let (name, args) = (&self.tool.endpoint, self.args.clone());
+        let (name, args) = (&self.remote.remote_name, self.args.clone());
         session.call_tool(name, args, self.watcher, sent).await
     }
 }
