@@ -32,7 +32,7 @@ pub fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a
     Context {
         catalog: &snapshot.catalog,
         keyring: &snapshot.keyring,
-        credentials: &snapshot.prepared,
+        credentials: &snapshot.credentials,
         clients: &snapshot.clients,
         limits: &snapshot.settings.tools,
         runtime: &services.runtime,
@@ -90,11 +90,11 @@ pub async fn answer(
     snapshot: &Snapshot,
     services: &Services,
 ) -> Result<Reply, Refusal> {
-    let identity = pass.identity();
+    let identity = || pass.identity().ok_or(Refusal::Internal);
     match builtin {
-        Builtin::Call => call::answer(asked, identity, snapshot, services).await,
-        Builtin::Tools => tools::list(&asked, identity, snapshot),
-        Builtin::Tool => tools::one(&asked, identity, snapshot),
+        Builtin::Call => call::answer(asked, identity()?, snapshot, services).await,
+        Builtin::Tools => tools::list(&asked, identity()?, snapshot),
+        Builtin::Tool => tools::one(&asked, identity()?, snapshot),
         Builtin::Health => health::answer(snapshot),
         Builtin::Jwks => jwks::answer(snapshot),
         Builtin::AdminKeys

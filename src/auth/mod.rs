@@ -1,4 +1,4 @@
-//! Who calls: the sandbox's signature on the request, the token that it carries, and what that token allows.
+//! Authentication of callers: the signature of the sandbox, the token, and the scopes and limits of the token.
 
 mod crypto;
 pub mod keys;
@@ -12,7 +12,7 @@ pub use scope::Scopes;
 
 use rate::Rate;
 
-/// A caller, as far as its token tells.
+/// A caller, as its token describes it.
 #[derive(Debug, Clone)]
 pub struct Identity {
     pub subject: String,
@@ -27,8 +27,9 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Everybody, where no JWT keys are configured.
-    pub fn dev() -> Self {
+    /// May do everything. For calls that no token can restrict: where no token keys are configured, and for ati's own
+    /// discovery of MCP servers. Never for a request to a route.
+    pub fn unrestricted() -> Self {
         Identity {
             subject: "dev".into(),
             scopes: Scopes::parse("*"),

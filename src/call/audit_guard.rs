@@ -8,7 +8,7 @@ use crate::auth::Identity;
 use crate::catalog::Tool;
 use crate::error::CallError;
 use crate::request_id::RequestId;
-use crate::telemetry::audit::{self, Audit, Entry};
+use crate::telemetry::audit::{self, Audit, AuditEntry};
 
 /// Counts a call and writes its audit line when the call ends. Dropped before that, because the caller
 /// left or the process stops, it records the call as abandoned.
@@ -55,7 +55,7 @@ impl<'a> AuditGuard<'a> {
     fn record(&self, outcome: &'static str, error: Option<String>) {
         let took = self.started.elapsed();
         self.tool.metrics.observe(outcome, took.as_secs_f64());
-        self.audit.record(&Entry {
+        self.audit.record(&AuditEntry {
             ts: audit::timestamp(SystemTime::now()),
             tool: self.name,
             args: &self.args,

@@ -73,7 +73,7 @@ fn attach(
     }
     let embedded = provider.embedded_keys.iter();
     let values = embedded.filter_map(|key| lookup.get(key));
-    Ok(attachment.with_needles(values.map(Secret::expose)))
+    Ok(attachment.with_redacted(values.map(Secret::expose)))
 }
 
 fn exchanged(

@@ -10,7 +10,7 @@ use crate::catalog::mcp::{Mcp, Transport};
 use crate::catalog::outbound::BaseUrl;
 use crate::credential::{CredentialError, Lookup, Template};
 use crate::derived_key::{Key, KeyBuilder};
-use crate::egress::EgressError;
+use crate::egress::{EgressError, is_http_url};
 use crate::exec::credentials::CallCredential;
 use crate::exec::mcp::{McpError, ServerSpec, Target};
 use crate::keyring::Secret;
@@ -89,7 +89,7 @@ fn own_url(url: &BaseUrl, lookup: &Lookup<'_>) -> Result<Url, McpError> {
         None => Zeroizing::new(url.text.clone()),
     };
     let url = Url::parse(&text).ok();
-    url.filter(|url| matches!(url.scheme(), "http" | "https"))
+    url.filter(is_http_url)
         .ok_or(EgressError::BadUrl("mcp_url is no http or https URL").into())
 }
 

@@ -250,16 +250,16 @@ async fn over_http(
 
 /// Asks an MCP server for its tools, with the credentials that no caller has changed.
 pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<ToolListing, McpError> {
-    let nobody = Identity::dev();
-    let call = listing_call(provider, &nobody, context);
+    let identity = Identity::unrestricted();
+    let call = listing_call(provider, &identity, context);
     let target = mcp::target(&call)?;
     exec::mcp::list_tools(&target, call.exec_context()).await
 }
 
 /// Whether the server has announced a change since that session listed its tools.
 pub fn has_changed(provider: &Arc<Provider>, listed_by: u64, context: Context<'_>) -> bool {
-    let nobody = Identity::dev();
-    let call = listing_call(provider, &nobody, context);
+    let identity = Identity::unrestricted();
+    let call = listing_call(provider, &identity, context);
     mcp::target(&call).is_ok_and(|target| {
         exec::mcp::tools_may_have_changed(&target, listed_by, call.exec_context())
     })

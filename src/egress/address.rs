@@ -1,4 +1,5 @@
-//! Which addresses are the public internet. Everything else is some machine's inside, whatever it is written as.
+//! Which IP addresses belong to the public internet. All others are internal to a machine or to a
+//! network, in whatever form they are written.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -27,7 +28,7 @@ fn is_public_v4(ip: Ipv4Addr) -> bool {
         || a >= 224) // multicast, reserved, broadcast
 }
 
-/// Only 2000::/3 is routed. Within it, forms that carry an IPv4 address are what that address is.
+/// Only 2000::/3 is routed publicly. A form that embeds an IPv4 address is judged by that address.
 fn is_public_v6(ip: Ipv6Addr) -> bool {
     let segments = ip.segments();
     if let Some(inner) = embedded_v4(ip) {
@@ -39,8 +40,8 @@ fn is_public_v6(ip: Ipv6Addr) -> bool {
     (segments[0] & 0xe000) == 0x2000 && !documentation && !documentation2 && !special
 }
 
-/// Mapped (::ffff:a.b.c.d), compatible (::a.b.c.d), NAT64 (64:ff9b::/96) and 6to4 (2002::/16). Local NAT64 (64:ff9b:1::/48) may have the address
-/// anywhere, and is never public.
+/// Mapped (::ffff:a.b.c.d), compatible (::a.b.c.d), NAT64 (64:ff9b::/96) and 6to4 (2002::/16).
+/// Local NAT64 (64:ff9b:1::/48) may embed the address at any offset, and is never public.
 fn embedded_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let s = ip.segments();
     let low = Ipv4Addr::from((u32::from(s[6]) << 16) | u32::from(s[7]));
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inside() {
+    fn internal_address_is_not_public() {
         for text in [
             "0.0.0.0",
             "0.1.2.3",
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn outside() {
+    fn internet_address_is_public() {
         for text in [
             "1.1.1.1",
             "8.8.8.8",

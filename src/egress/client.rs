@@ -1,13 +1,15 @@
-//! HTTP for tools: pooled clients that resolve names through us, so that the address that was checked is the one that is dialled.
+//! HTTP clients for tools. They resolve names with ati's own resolver, so that the address that
+//! was checked is the address that is dialled.
 
 use std::collections::HashMap;
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect;
 use rustls::ClientConfig;
@@ -18,20 +20,21 @@ use super::resolve::Resolver;
 use super::{Settings, Unresolved, roots};
 use crate::error::{Problem, UpstreamFault};
 
-const CONNECT: Duration = Duration::from_secs(10);
-/// Shorter than servers keep theirs, of which Node's and Python's have five seconds: a request on a connection that is just being closed is lost, and may not be
-/// sent again.
-const IDLE: Duration = Duration::from_secs(4);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Shorter than servers keep idle connections; Node's and Python's close them after five seconds.
+/// A request on a connection that its server is closing is lost, and can't always be repeated.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// One client for each thread and source address: whoever opens a connection drives it, and a thread that is busy must not hold up the others.
-/// They are made when they are first used: a command that calls nothing pays for none.
+/// A pool of clients, one for each thread and source address. A connection is driven by the thread
+/// that opened it, so threads don't share connections: a busy one would delay the others. Clients
+/// are made on first use, so that a command that calls nothing makes none.
 pub struct Clients {
     /// Unique in this process: keys of session pools depend on it.
     id: u64,
     settings: Settings,
     guard: Guard,
     resolver: Arc<Resolver>,
-    /// What is in the CA file, to tell when it has changed.
+    /// The content of the CA file, to detect that it has changed.
     ca: Option<Vec<u8>>,
     tls: OnceLock<ClientConfig>,
     made: Mutex<HashMap<(ThreadId, Option<IpAddr>), reqwest::Client>>,
@@ -60,13 +63,13 @@ impl Clients {
         self.guard
     }
 
-    /// Whether connections of the other one are as good as these.
+    /// Whether the other pool has the same settings, so that its connections can be kept.
     pub fn same_as(&self, other: &Clients) -> bool {
         self.settings == other.settings && self.guard == other.guard && self.ca == other.ca
     }
 
     pub fn get(&self, source: Option<IpAddr>) -> Result<reqwest::Client, Problem> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.lock();
         let key = (std::thread::current().id(), source);
         if let Some(client) = made.get(&key) {
             return Ok(client.clone());
@@ -86,62 +89,69 @@ impl Clients {
         };
         reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
-            .dns_resolver(Arc::new(Names {
+            .dns_resolver(Arc::new(GuardedResolver {
                 resolver: self.resolver.clone(),
                 guard: self.guard,
                 source,
             }))
-            // Each hop is checked, and loses the credentials where it leaves the origin: exec follows them itself.
+            // Executors follow redirects themselves: they check each hop, and send credentials
+            // to the first origin only.
             .redirect(redirect::Policy::none())
             .referer(false)
             .no_proxy()
             .local_address(source)
-            .connect_timeout(CONNECT)
-            .pool_idle_timeout(IDLE)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(IDLE_TIMEOUT)
             .tcp_nodelay(true)
             .user_agent(concat!("ati/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|_| Problem::new("the HTTP client can't be set up"))
+            .map_err(|e| no_client(&e))
     }
 }
 
-/// For the command line on its way to a proxy: one request, and no certificates read where none are needed.
+/// A client for the command line's requests to a proxy, without SSRF guard. Root certificates are
+/// loaded only for TLS.
 pub fn proxy_client(tls: bool) -> Result<reqwest::Client, Problem> {
     let config = if tls {
         roots::client_config(None)?
     } else {
-        roots::no_trust()?
+        roots::client_config_without_roots()?
     };
-    let names = Names {
+    let resolver = GuardedResolver {
         resolver: Arc::new(Resolver::new(&[])),
         guard: Guard::Off,
         source: None,
     };
     reqwest::Client::builder()
         .tls_backend_preconfigured(config)
-        .dns_resolver(Arc::new(names))
+        .dns_resolver(Arc::new(resolver))
         .redirect(redirect::Policy::none())
         .no_proxy()
-        .connect_timeout(CONNECT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .user_agent(concat!("ati/", env!("CARGO_PKG_VERSION")))
         .build()
-        .map_err(|_| Problem::new("the HTTP client can't be set up"))
+        .map_err(|e| no_client(&e))
 }
 
-struct Names {
+fn no_client(error: &reqwest::Error) -> Problem {
+    Problem::new("the HTTP client can't be set up").because(error)
+}
+
+/// Resolves names for reqwest, and applies the SSRF guard to what they resolve to.
+struct GuardedResolver {
     resolver: Arc<Resolver>,
     guard: Guard,
     source: Option<IpAddr>,
 }
 
-impl Resolve for Names {
+impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (resolver, guard, source) = (self.resolver.clone(), self.guard, self.source);
         Box::pin(async move {
             let found = resolver.lookup(name.as_str()).await.ok_or(Unresolved)?;
-            // One inside address is enough: nobody outside has a reason to name it.
+            // One internal address is enough: a public host has no reason to list one.
             if guard != Guard::Off && !found.addresses.iter().all(|ip| is_public(*ip)) {
-                guard.judge(name.as_str())?;
+                guard.report(name.as_str())?;
             }
             let reachable =
                 move |ip: &IpAddr| source.is_none_or(|from| from.is_ipv4() == ip.is_ipv4());
@@ -159,7 +169,7 @@ impl Resolve for Names {
     }
 }
 
-/// What a failed request was about. Its own text would tell the URL.
+/// Classifies a failed request. The error's own text isn't used: it contains the URL.
 pub fn fault(error: &reqwest::Error) -> Result<UpstreamFault, Blocked> {
     if let Some(blocked) = cause::<Blocked>(error) {
         return Err(blocked.clone());
@@ -181,7 +191,7 @@ pub fn fault(error: &reqwest::Error) -> Result<UpstreamFault, Blocked> {
     })
 }
 
-/// Errors are wrapped in errors, and some hide in an `io::Error`.
+/// Searches the chain of causes, also inside of an `io::Error`, for an error of type `T`.
 fn cause<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
     let mut next = Some(error);
     while let Some(error) = next {

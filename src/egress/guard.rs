@@ -1,4 +1,5 @@
-//! Where tools may not go: into our own network. Passthrough routes are the operator's own choice, and aren't asked.
+//! The SSRF guard: keeps tools out of internal networks. Passthrough routes aren't checked, because
+//! the operator chose their upstreams.
 
 use url::{Host, Url};
 
@@ -9,18 +10,19 @@ use super::address::is_public;
 pub enum Guard {
     #[default]
     Off,
-    /// Say so, and go on.
+    /// Log it, and allow it.
     Warn,
     On,
 }
 
-/// A host that is, or has, an address that isn't public. Holds the host and nothing else of the URL.
+/// A host that is, or resolves to, an address that isn't public. Holds the host only: the rest of
+/// the URL may contain a credential.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is a private or internal address")]
 pub struct Blocked(pub String);
 
 impl Guard {
-    /// `None` where the word means nothing: guessing would leave a door open.
+    /// `None` for an unknown word, so that the caller decides what is safe.
     pub fn parse(word: &str) -> Option<Self> {
         match word.trim().to_ascii_lowercase().as_str() {
             "" | "0" | "false" | "off" => Some(Guard::Off),
@@ -30,24 +32,24 @@ impl Guard {
         }
     }
 
-    /// Before a name is resolved: literals in any spelling (the URL parser has made addresses of them), and names that are inside by
-    /// convention.
+    /// The check before a name is resolved: for IP addresses, whose spellings the URL parser has
+    /// unified, and for names that are internal by convention.
     pub fn check(self, url: &Url) -> Result<(), Blocked> {
-        let inside = match url.host() {
+        let internal = match url.host() {
             None => true,
             Some(Host::Ipv4(ip)) => !is_public(ip.into()),
             Some(Host::Ipv6(ip)) => !is_public(ip.into()),
-            Some(Host::Domain(name)) => is_inside_name(name),
+            Some(Host::Domain(name)) => is_internal_name(name),
         };
-        if inside {
-            self.judge(url.host_str().unwrap_or_default())
+        if internal {
+            self.report(url.host_str().unwrap_or_default())
         } else {
             Ok(())
         }
     }
 
-    /// What to do about a host that is inside.
-    pub(super) fn judge(self, host: &str) -> Result<(), Blocked> {
+    /// Blocks, logs or allows a host that was found to be internal.
+    pub(super) fn report(self, host: &str) -> Result<(), Blocked> {
         match self {
             Guard::Off => Ok(()),
             Guard::Warn => {
@@ -62,13 +64,13 @@ impl Guard {
     }
 }
 
-fn is_inside_name(name: &str) -> bool {
+fn is_internal_name(name: &str) -> bool {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     name.is_empty()
-        || ["localhost", "internal", "local"].iter().any(|inside| {
-            name == *inside
+        || ["localhost", "internal", "local"].iter().any(|internal| {
+            name == *internal
                 || name
-                    .strip_suffix(inside)
+                    .strip_suffix(internal)
                     .is_some_and(|rest| rest.ends_with('.'))
         })
 }
@@ -78,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_spelling_of_inside() {
+    fn internal_host_in_any_spelling_is_blocked() {
         for url in [
             "http://127.0.0.1/",
             "http://127.1/",
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn words() {
+    fn unknown_word_is_no_setting() {
         assert_eq!(Guard::parse("1"), Some(Guard::On));
         assert_eq!(Guard::parse("TRUE"), Some(Guard::On));
         assert_eq!(Guard::parse("warn"), Some(Guard::Warn));

@@ -1,4 +1,5 @@
-//! The way out, for passthrough and tools alike: names to addresses, which addresses are allowed, from which address, whom to trust.
+//! Outgoing connections of routes and tools: name resolution, allowed addresses, source addresses,
+//! trusted certificates.
 
 pub mod address;
 mod client;
@@ -21,23 +22,31 @@ pub use resolve::Resolver;
 pub use roots::bundle as trusted_roots;
 pub use upstream::{Timeouts, Unresolved, Upstream};
 
+use url::Url;
+
 use crate::error::Problem;
+
+/// Whether ati can send requests to a URL. Such URLs always have a host.
+pub fn is_http_url(url: &Url) -> bool {
+    matches!(url.scheme(), "http" | "https")
+}
 
 /// `[egress]` of the conf file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Asked instead of the system's.
+    /// Used instead of the system's.
     pub nameservers: Vec<SocketAddr>,
-    /// Trusted besides the system's roots.
+    /// Certificates that are trusted in addition to the system's roots.
     pub ca_file: Option<PathBuf>,
-    /// The address that connections come from, where a provider names no other.
+    /// The default source address of connections; a provider can name another one.
     pub source: Option<IpAddr>,
-    /// Addresses that providers can name.
+    /// Source addresses by the names that providers use for them.
     pub named: BTreeMap<String, IpAddr>,
 }
 
 impl Settings {
-    /// An address that this machine doesn't have would fail every request; better to say so now.
+    /// Tries to bind each source address: one that this machine doesn't have would fail every
+    /// request.
     pub fn check(&self) -> Vec<Problem> {
         let default = self
             .source
@@ -65,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn foreign_source_addresses_are_found_out() {
+    fn source_address_of_another_machine_is_a_problem() {
         let settings = Settings {
             source: Some("127.0.0.1".parse().unwrap()),
             named: BTreeMap::from([("eu".to_owned(), "192.0.2.77".parse().unwrap())]),

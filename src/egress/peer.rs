@@ -1,4 +1,4 @@
-//! An upstream as Pingora's connector wants it.
+//! An upstream as Pingora's connector takes it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
@@ -17,12 +17,13 @@ const H2_STREAMS: usize = 128;
 pub enum Attempt {
     /// Requests, over HTTP/2 where the upstream speaks it.
     Request,
-    /// One HTTP/1.1 upgrade, and then bytes.
+    /// One HTTP/1.1 upgrade, then the bytes of a WebSocket.
     Tunnel,
 }
 
 pub fn peer(upstream: &Upstream, address: SocketAddr, attempt: Attempt) -> HttpPeer {
-    // An empty SNI would switch verification off; for an IP address the certificate must name the address.
+    // The host is also the name that the certificate is checked for, or the IP address. An empty
+    // one would switch that check off.
     let mut peer = HttpPeer::new(address, upstream.tls, upstream.host.clone());
     let options = &mut peer.options;
     options.connection_timeout = Some(upstream.timeouts.connect);
@@ -47,7 +48,8 @@ pub fn peer(upstream: &Upstream, address: SocketAddr, attempt: Attempt) -> HttpP
         let mut bind = BindTo::default();
         bind.addr = Some(SocketAddr::new(source, 0));
         options.bind_to = Some(bind);
-        // Pingora's pool doesn't know where a connection comes from; this keeps them apart.
+        // Pingora's pool doesn't look at the source address. The group key keeps connections from
+        // different addresses apart.
         let mut hasher = DefaultHasher::new();
         source.hash(&mut hasher);
         peer.group_key = hasher.finish();

@@ -1,4 +1,4 @@
-//! Names to addresses, without blocking a thread, through the system's nameservers or the operator's own.
+//! Resolves names without blocking a thread, with the system's nameservers or the configured ones.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -8,11 +8,11 @@ use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfi
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 
 pub struct Resolver {
-    /// None on a machine that names no nameserver.
+    /// None on a machine without a configured nameserver.
     inner: Option<TokioResolver>,
 }
 
-pub struct Found {
+pub struct Resolved {
     pub addresses: Vec<IpAddr>,
     pub until: Instant,
 }
@@ -34,11 +34,11 @@ impl Resolver {
         }
     }
 
-    /// `None` where there is no such name, or nobody to ask.
-    pub async fn lookup(&self, name: &str) -> Option<Found> {
+    /// `None` if the name has no address, or no nameserver answers.
+    pub async fn lookup(&self, name: &str) -> Option<Resolved> {
         let found = self.inner.as_ref()?.lookup_ip(name).await.ok()?;
         let addresses: Vec<IpAddr> = found.iter().collect();
-        (!addresses.is_empty()).then(|| Found {
+        (!addresses.is_empty()).then(|| Resolved {
             until: found.valid_until(),
             addresses,
         })

@@ -1,4 +1,5 @@
-//! Whom to trust: the system's roots, embedded ones where it has none, and the operator's own CA besides.
+//! Trusted root certificates: the system's, or embedded ones if it has none, and those of
+//! `egress.ca_file`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,12 +10,12 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::error::Problem;
 
-/// All of them as PEM: the form in which Pingora's connector takes them.
+/// All roots as PEM, the form in which Pingora's connector takes them.
 pub fn bundle(ca_file: Option<&Path>) -> Result<String, Problem> {
     Ok(pem::encode_many(&all(ca_file)?))
 }
 
-/// A client's side of TLS, for HTTP/2 where the other side speaks it.
+/// The TLS settings of a client. It offers HTTP/2 and HTTP/1.1.
 pub fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Problem> {
     let mut roots = RootCertStore::empty();
     let certificates = all(ca_file)?;
@@ -26,8 +27,8 @@ pub fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Problem> {
     config(roots)
 }
 
-/// For whoever won't use TLS.
-pub fn no_trust() -> Result<ClientConfig, Problem> {
+/// For a client that won't use TLS.
+pub fn client_config_without_roots() -> Result<ClientConfig, Problem> {
     config(RootCertStore::empty())
 }
 
@@ -35,7 +36,7 @@ fn config(roots: RootCertStore) -> Result<ClientConfig, Problem> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|e| Problem::new(format!("TLS can't be set up: {e}")))?
+        .map_err(|e| Problem::new("TLS can't be set up").because(&e))?
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -53,15 +54,15 @@ fn all(ca_file: Option<&Path>) -> Result<Vec<Pem>, Problem> {
         roots.extend(embedded.map(|certificate| Pem::new("CERTIFICATE", certificate.to_vec())));
     }
     if let Some(path) = ca_file {
-        let problem = |message: String| Problem::new(message).file(path).key("egress.ca_file");
-        let text = std::fs::read(path).map_err(|e| problem(format!("can't be read: {e}")))?;
-        let own = pem::parse_many(text).map_err(|_| problem("not a PEM file".to_owned()))?;
+        let problem = |message| Problem::new(message).file(path).key("egress.ca_file");
+        let text = std::fs::read(path).map_err(|e| problem("can't be read").because(&e))?;
+        let own = pem::parse_many(text).map_err(|e| problem("not a PEM file").because(&e))?;
         let own: Vec<Pem> = own
             .into_iter()
             .filter(|block| block.tag() == "CERTIFICATE")
             .collect();
         if own.is_empty() {
-            return Err(problem("has no certificate".to_owned()));
+            return Err(problem("has no certificate"));
         }
         roots.extend(own);
     }
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_always_roots_and_a_bad_ca_file_is_named() {
+    fn bundle_has_roots_and_a_bad_ca_file_is_refused() {
         assert!(bundle(None).unwrap().matches("BEGIN CERTIFICATE").count() > 50);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ca.pem");

@@ -1,14 +1,19 @@
-//! What can go wrong, as closed sets: a new member doesn't compile until it has a status, a code and a label.
+//! Errors as closed sets: a new member doesn't compile until it has a status, a code and a label.
 //!
-//! [`Refusal`] is what a caller over HTTP gets instead of an answer. [`Failure`] is what ends a command.
-//! [`Problem`] is one thing wrong with what an operator configured; they are collected and reported together.
+//! [`Refusal`] is what a caller over HTTP gets instead of an answer. [`Failure`] ends a command.
+//! [`Problem`] is one problem in what an operator configured; problems are collected and reported
+//! together. [`Verdict`], [`TokenFault`] and [`BearerFault`] say why a caller isn't believed.
 
 mod call;
 mod failure;
+mod http1;
 mod problem;
 mod refusal;
+mod verdict;
 
 pub use call::{CallError, ExecError, ExecFailure};
-pub use failure::{Code, Failure};
+pub use http1::too_many_connections_response;
+pub use failure::{Cause, Code, Failure};
 pub use problem::{Intro, Problem};
-pub use refusal::{Body, Refusal, UpstreamFault};
+pub use refusal::{AfterRefusal, Refusal, RefusalBody, UpstreamFault};
+pub use verdict::{BearerFault, TokenFault, Verdict};

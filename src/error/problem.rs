@@ -1,20 +1,21 @@
-//! What is wrong with what an operator configured.
+//! Problems in what an operator configured: collected, and reported together.
 
+use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One thing wrong with what an operator configured: where, and what.
+/// One problem in what an operator configured: the file and the key, and what is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub file: Option<PathBuf>,
     pub key: Option<String>,
     pub message: String,
     pub intro: Intro,
-    /// The credential that this is about, where one is missing.
+    /// The name of the credential, if the problem is that one is missing.
     pub missing_credential: Option<String>,
 }
 
-/// How a problem with a file is introduced. Scripts look for the words about manifests.
+/// How a problem in a file is introduced. Scripts look for the words about manifests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Intro {
     #[default]
@@ -32,6 +33,16 @@ impl Problem {
             intro: Intro::Plain,
             missing_credential: None,
         }
+    }
+
+    /// Appends the causes, outermost first.
+    pub fn because(mut self, error: &dyn Error) -> Self {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            self.message += &format!(": {error}");
+            next = error.source();
+        }
+        self
     }
 
     pub fn intro(mut self, intro: Intro) -> Self {
@@ -77,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_says_where_it_is() {
+    fn problem_names_file_and_key() {
         let p = Problem::new("no such mode")
             .file(Path::new("/etc/ati.toml"))
             .key("signature.mode");

@@ -1,57 +1,61 @@
-//! What a caller over HTTP gets instead of an answer.
+//! What a caller over HTTP gets instead of an answer. Every `match` here names every refusal: a
+//! new one doesn't compile until it has a status, a body, a label, and a decision about its
+//! headers and about the caller's connection.
 
 use std::borrow::Cow;
 
 use http::StatusCode;
 
-use super::CallError;
+use super::{BearerFault, CallError, Verdict};
 
-/// Why a request was not served. The one place where an error status is chosen.
+/// Why a request was not served. The only place where an error status is chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// Two ways to tell where the body ends.
+    /// The headers allow two readings of where the body ends.
     AmbiguousFraming,
-    /// A body that isn't what its framing says.
+    /// The body doesn't follow its framing.
     BadRequest,
-    /// A path that an upstream could read differently than we do.
+    /// A path that an upstream could read differently than ati does. The text says why.
     UnsafePath(&'static str),
-    /// The sandbox's signature, in enforce mode. The text is the contract's reason.
-    Signature(Cow<'static, str>),
-    /// No token, or none that holds. The label says which; the caller isn't told.
-    Unauthenticated(&'static str),
-    /// A virtual key was sent, and there is nothing to look it up in.
+    /// The sandbox's signature is not valid, in enforce mode.
+    Signature(Verdict),
+    /// No bearer token, or one that isn't accepted. The metrics say why, the caller isn't told.
+    Unauthenticated(BearerFault),
+    /// A virtual key was sent, and there is no store to look it up in.
     KeyStoreUnavailable,
     /// Key administration without `ATI_ADMIN_TOKEN`.
     AdminDisabled,
     /// Key administration without a database.
     AdminStoreMissing,
-    /// As much is under way as the operator allows.
+    /// `max_in_flight` is reached, or the process is ending.
     Overloaded,
-    /// No built-in and no route.
+    /// As many connections are open as the operator allows. Answered before HTTP begins.
+    TooManyConnections,
+    /// No built-in endpoint and no route.
     NotFound { passthrough: bool },
-    /// A known path, another method.
+    /// A known path, and a method that it doesn't have.
     MethodNotAllowed { allow: &'static str },
     /// `/.well-known/jwks.json` without an ES256 key.
     JwksNotConfigured,
     /// A passthrough route's `deny_paths`.
     PathDenied,
-    /// More body than `max_request_bytes`.
+    /// A body longer than the route's `max_request_bytes`.
     TooLarge,
-    /// The upstream failed us; the kind is one of [`UpstreamFault`]'s.
+    /// The upstream of a route failed.
     Upstream(UpstreamFault),
     /// `/help` without an `_llm` manifest.
     HelpNotConfigured,
-    /// A tool that isn't there, or that this caller may not see.
+    /// A tool that doesn't exist, or that this caller may not see.
     NoSuchTool(String),
     /// A tool call that ended without a result.
     Call(Box<CallError>),
-    /// A route of the contract that this build doesn't serve yet.
+    /// An endpoint of the contract that this build doesn't serve yet.
     NotImplemented,
-    /// A defect of ours. The reason is in the log.
+    /// A defect of ati. The reason is in the log.
     Internal,
 }
 
-/// What went wrong on the other side. Never says where that is.
+/// How an upstream failed. Holds no host and no address: callers see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpstreamFault {
     Unresolved,
@@ -61,7 +65,7 @@ pub enum UpstreamFault {
     Timeout,
     Closed,
     Protocol,
-    /// More body than `max_response_bytes`.
+    /// A body longer than `max_response_bytes`.
     TooLarge,
 }
 
@@ -94,13 +98,21 @@ impl UpstreamFault {
     }
 
     pub fn is_timeout(self) -> bool {
-        matches!(self, UpstreamFault::ConnectTimeout | UpstreamFault::Timeout)
+        match self {
+            UpstreamFault::ConnectTimeout | UpstreamFault::Timeout => true,
+            UpstreamFault::Unresolved
+            | UpstreamFault::Connect
+            | UpstreamFault::Tls
+            | UpstreamFault::Closed
+            | UpstreamFault::Protocol
+            | UpstreamFault::TooLarge => false,
+        }
     }
 }
 
-/// How a refusal looks on the wire. Clients of existing deployments tell these apart.
+/// A refusal's body. Clients of existing deployments distinguish these forms.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum RefusalBody {
     Empty,
     Text(Cow<'static, str>),
     /// `{"error": <text>}`
@@ -109,6 +121,18 @@ pub enum Body {
     Help(Cow<'static, str>),
     /// `{"result": null, "error": <text>}`, the envelope of `/call`.
     Call(Box<CallError>),
+}
+
+/// What becomes of the caller's connection once a refusal is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterRefusal {
+    /// It serves further requests, unless a body is still unread.
+    KeepOpen,
+    /// It is closed. A body that is still being sent is read first, within limits, so that the
+    /// caller gets the answer and not a reset.
+    Close,
+    /// It is closed at once: what follows on it can't be trusted.
+    CloseUnread,
 }
 
 impl Refusal {
@@ -126,6 +150,7 @@ impl Refusal {
             | Refusal::AdminDisabled
             | Refusal::AdminStoreMissing
             | Refusal::HelpNotConfigured
+            | Refusal::TooManyConnections
             | Refusal::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::NotFound { .. } | Refusal::JwksNotConfigured | Refusal::NoSuchTool(_) => {
                 StatusCode::NOT_FOUND
@@ -137,17 +162,17 @@ impl Refusal {
         }
     }
 
-    pub fn body(&self) -> Body {
+    pub fn body(&self) -> RefusalBody {
         match self {
             Refusal::AmbiguousFraming => {
-                Body::Text("bad request: the body's length can be read in two ways".into())
+                RefusalBody::Text("bad request: the body's length can be read in two ways".into())
             }
-            Refusal::BadRequest => Body::Text("bad request: malformed body".into()),
-            Refusal::UnsafePath(what) => Body::Text(format!("bad request: {what}").into()),
-            Refusal::Signature(reason) => Body::Text(reason.clone()),
-            Refusal::PathDenied => Body::Text("forbidden: path denied by policy".into()),
+            Refusal::BadRequest => RefusalBody::Text("bad request: malformed body".into()),
+            Refusal::UnsafePath(what) => RefusalBody::Text(format!("bad request: {what}").into()),
+            Refusal::Signature(verdict) => RefusalBody::Text(verdict.reason()),
+            Refusal::PathDenied => RefusalBody::Text("forbidden: path denied by policy".into()),
             Refusal::TooLarge => {
-                Body::Text("payload too large: request exceeds max_request_bytes".into())
+                RefusalBody::Text("payload too large: request exceeds max_request_bytes".into())
             }
             Refusal::Upstream(fault) => {
                 let status = if fault.is_timeout() {
@@ -155,51 +180,71 @@ impl Refusal {
                 } else {
                     "bad gateway"
                 };
-                Body::Text(format!("{status}: upstream error: {}", fault.words()).into())
+                RefusalBody::Text(format!("{status}: upstream error: {}", fault.words()).into())
             }
             Refusal::Unauthenticated(_)
             | Refusal::KeyStoreUnavailable
             | Refusal::AdminDisabled
-            | Refusal::MethodNotAllowed { .. } => Body::Empty,
+            | Refusal::MethodNotAllowed { .. } => RefusalBody::Empty,
             Refusal::AdminStoreMissing => {
-                Body::Json("admin endpoints require ATI_DB_URL + ATI_ADMIN_TOKEN".into())
+                RefusalBody::Json("admin endpoints require ATI_DB_URL + ATI_ADMIN_TOKEN".into())
             }
-            Refusal::Overloaded => Body::Json("too many requests in flight".into()),
+            Refusal::Overloaded => RefusalBody::Json("too many requests in flight".into()),
+            Refusal::TooManyConnections => RefusalBody::Json("too many connections".into()),
             Refusal::NotFound { passthrough: true } => {
-                Body::Text("not found: no passthrough route".into())
+                RefusalBody::Text("not found: no passthrough route".into())
             }
             Refusal::NotFound { passthrough: false } => {
-                Body::Text("not found: passthrough disabled".into())
+                RefusalBody::Text("not found: passthrough disabled".into())
             }
-            Refusal::JwksNotConfigured => Body::Json("JWKS not configured".into()),
-            Refusal::HelpNotConfigured => Body::Help(
+            Refusal::JwksNotConfigured => RefusalBody::Json("JWKS not configured".into()),
+            Refusal::HelpNotConfigured => RefusalBody::Help(
                 "No _llm.toml manifest found. Proxy help requires a configured LLM provider."
                     .into(),
             ),
-            Refusal::NoSuchTool(name) => Body::Json(format!("Tool '{name}' not found").into()),
-            Refusal::Call(error) => Body::Call(error.clone()),
-            Refusal::NotImplemented => Body::Json("not implemented".into()),
-            Refusal::Internal => Body::Json("internal error".into()),
+            Refusal::NoSuchTool(name) => {
+                RefusalBody::Json(format!("Tool '{name}' not found").into())
+            }
+            Refusal::Call(error) => RefusalBody::Call(error.clone()),
+            Refusal::NotImplemented => RefusalBody::Json("not implemented".into()),
+            Refusal::Internal => RefusalBody::Json("internal error".into()),
         }
     }
 
-    /// A header that this refusal owes the caller besides its body.
+    /// A header that is sent with the body.
     pub fn header(&self) -> Option<(&'static str, &'static str)> {
         match self {
             Refusal::MethodNotAllowed { allow } => Some(("allow", allow)),
-            Refusal::Overloaded => Some(("retry-after", "1")),
-            _ => None,
+            Refusal::Overloaded | Refusal::TooManyConnections => Some(("retry-after", "1")),
+            Refusal::AmbiguousFraming
+            | Refusal::BadRequest
+            | Refusal::UnsafePath(_)
+            | Refusal::Signature(_)
+            | Refusal::Unauthenticated(_)
+            | Refusal::KeyStoreUnavailable
+            | Refusal::AdminDisabled
+            | Refusal::AdminStoreMissing
+            | Refusal::NotFound { .. }
+            | Refusal::JwksNotConfigured
+            | Refusal::PathDenied
+            | Refusal::TooLarge
+            | Refusal::Upstream(_)
+            | Refusal::HelpNotConfigured
+            | Refusal::NoSuchTool(_)
+            | Refusal::Call(_)
+            | Refusal::NotImplemented
+            | Refusal::Internal => None,
         }
     }
 
-    /// The `reason` label of `ati_refusals_total`: one of a fixed few, never what a caller sent.
+    /// The `reason` label of `ati_refusals_total`: one of a fixed set, never what a caller sent.
     pub fn label(&self) -> &'static str {
         match self {
             Refusal::AmbiguousFraming => "ambiguous_framing",
             Refusal::BadRequest => "bad_request",
             Refusal::UnsafePath(_) => "unsafe_path",
-            Refusal::Signature(reason) => signature_label(reason),
-            Refusal::Unauthenticated(label) => label,
+            Refusal::Signature(verdict) => verdict.label(),
+            Refusal::Unauthenticated(fault) => fault.label(),
             Refusal::PathDenied => "path_denied",
             Refusal::TooLarge => "too_large",
             Refusal::Upstream(_) => "upstream",
@@ -207,6 +252,7 @@ impl Refusal {
             Refusal::AdminDisabled => "admin_disabled",
             Refusal::AdminStoreMissing => "admin_store_missing",
             Refusal::Overloaded => "overloaded",
+            Refusal::TooManyConnections => "too_many_connections",
             Refusal::NotFound { .. } => "not_found",
             Refusal::MethodNotAllowed { .. } => "method_not_allowed",
             Refusal::JwksNotConfigured => "jwks_not_configured",
@@ -218,27 +264,31 @@ impl Refusal {
         }
     }
 
-    /// Whether the connection ends with this answer, because what follows on it can't be trusted.
-    pub fn poisons_connection(&self) -> bool {
-        matches!(
-            self,
+    pub fn connection(&self) -> AfterRefusal {
+        match self {
             Refusal::AmbiguousFraming
-                | Refusal::BadRequest
-                | Refusal::UnsafePath(_)
-                | Refusal::Internal
-        )
-    }
-}
-
-/// The drift in `expired_timestamp_drift=61s` is the caller's to choose, so it is no label.
-fn signature_label(reason: &str) -> &'static str {
-    match reason {
-        "missing_signature" => "missing_signature",
-        "malformed_signature" => "malformed_signature",
-        "invalid_timestamp" => "invalid_timestamp",
-        "no_signing_secret_configured" => "no_signing_secret_configured",
-        "hmac_mismatch" => "hmac_mismatch",
-        _ => "expired_timestamp",
+            | Refusal::BadRequest
+            | Refusal::UnsafePath(_)
+            | Refusal::Internal => AfterRefusal::CloseUnread,
+            // Pingora closes the connection after a failed upstream in any case: the answer says so.
+            Refusal::Upstream(_) | Refusal::TooLarge | Refusal::TooManyConnections => {
+                AfterRefusal::Close
+            }
+            Refusal::Signature(_)
+            | Refusal::Unauthenticated(_)
+            | Refusal::KeyStoreUnavailable
+            | Refusal::AdminDisabled
+            | Refusal::AdminStoreMissing
+            | Refusal::Overloaded
+            | Refusal::NotFound { .. }
+            | Refusal::MethodNotAllowed { .. }
+            | Refusal::JwksNotConfigured
+            | Refusal::PathDenied
+            | Refusal::HelpNotConfigured
+            | Refusal::NoSuchTool(_)
+            | Refusal::Call(_)
+            | Refusal::NotImplemented => AfterRefusal::KeepOpen,
+        }
     }
 }
 
@@ -247,12 +297,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_callers_drift_is_no_metric_label() {
-        let refusal = Refusal::Signature("expired_timestamp_drift=61s".into());
+    fn expired_signature_tells_the_caller_its_drift_and_keeps_it_out_of_the_label() {
+        let refusal = Refusal::Signature(Verdict::Expired { drift: 61 });
         assert_eq!(refusal.label(), "expired_timestamp");
         assert_eq!(
             refusal.body(),
-            Body::Text("expired_timestamp_drift=61s".into())
+            RefusalBody::Text("expired_timestamp_drift=61s".into())
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What a proxy in front of us says about the caller. Only a trusted one is listened to.
+//! What a proxy in front of ati says about the caller. Only a trusted proxy is believed.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,15 +6,16 @@ use http::HeaderMap;
 
 use crate::config::{Peer, TrustedProxies};
 
-/// Nobody has more proxies than that, one behind the other.
-const MOST_HOPS: usize = 32;
+/// More hops than any chain of trusted proxies has. It bounds the work for a hostile header.
+const MAX_HOPS: usize = 32;
 
-/// Whether a header is a front proxy's word to us, and none of an upstream's business.
+/// Whether a header is what a front proxy says to ati. Such headers aren't sent to upstreams.
 pub fn is_forwarding(name: &str) -> bool {
     matches!(name, "forwarded" | "via" | "x-real-ip") || name.starts_with("x-forwarded-")
 }
 
-/// The nearest address in `X-Forwarded-For` that isn't a trusted proxy's own: what stands before it, the caller may have made up.
+/// The last address in `X-Forwarded-For` that isn't a trusted proxy's: the caller may have
+/// invented everything before it.
 pub fn client(headers: &HeaderMap, trusted: &TrustedProxies) -> Option<IpAddr> {
     let lines = headers.get_all("x-forwarded-for");
     let lines: Vec<&str> = lines
@@ -23,7 +24,7 @@ pub fn client(headers: &HeaderMap, trusted: &TrustedProxies) -> Option<IpAddr> {
         .collect();
     let hops = lines.iter().rev().flat_map(|line| line.rsplit(','));
     let mut nearest = None;
-    for hop in hops.take(MOST_HOPS) {
+    for hop in hops.take(MAX_HOPS) {
         let Some(address) = parse(hop.trim()) else {
             break;
         };
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_stranger_is_the_caller() {
+    fn last_untrusted_address_is_the_caller() {
         let trusted = ["10.0.0.0/8".to_owned(), "::1".to_owned()];
         let trusted = TrustedProxies::parse(&trusted).unwrap();
         for (lines, expected) in [

@@ -1,12 +1,13 @@
-//! Requests whose end could be told in two ways. Pingora drops Content-Length beside Transfer-Encoding before any hook runs,
-//! so this looks at the bytes that came.
+//! Refuses requests whose headers allow two readings of where the body ends. Where both
+//! Content-Length and Transfer-Encoding are there, Pingora drops the former before any hook runs:
+//! so this looks at the bytes as received.
 
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 
 use crate::error::Refusal;
 
-/// `raw` is the header section as received; only asked for where there is a Transfer-Encoding.
+/// `raw` gives the header section as received. It is called only if there is a Transfer-Encoding.
 pub fn check(
     headers: &HeaderMap,
     raw: impl FnOnce() -> Option<bytes::Bytes>,
@@ -14,7 +15,7 @@ pub fn check(
     if headers.contains_key(TRANSFER_ENCODING) {
         return check_encoding(headers, raw);
     }
-    // Twice the same length would do, but not every upstream reads "5, 5" as we would.
+    // RFC 9110 allows the same length twice, but upstreams differ in how they read "5, 5".
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     let Some(length) = lengths.next() else {
         return Ok(());
@@ -27,7 +28,7 @@ pub fn check(
     }
 }
 
-/// Chunked, once, and no length beside it.
+/// `chunked`, once, and no Content-Length.
 fn check_encoding(
     headers: &HeaderMap,
     raw: impl FnOnce() -> Option<bytes::Bytes>,
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn one_length_of_digits() {
+    fn content_length_other_than_one_number_is_refused() {
         let lengths = |values: &[&str]| {
             let mut headers = HeaderMap::new();
             for value in values {
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn both_lengths_are_refused() {
+    fn content_length_with_transfer_encoding_is_refused() {
         let both = "POST / HTTP/1.1\r\nCONTENT-length: 5\r\ntransfer-encoding: chunked\r\n\r\n";
         assert_eq!(check_raw(both), Err(Refusal::AmbiguousFraming));
         let chunked =

@@ -1,42 +1,76 @@
-//! Who calls, by the `Authorization` header.
+//! What the `Authorization` header proves about the caller.
 
 use std::sync::{Arc, LazyLock};
 
+use hmac::Mac as _;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::auth::Identity;
-use crate::auth::token::{TokenFault, Verifier};
-use crate::error::Refusal;
-use crate::keyring::Secret;
+use crate::auth::token::Verifier;
+use crate::error::{BearerFault, Refusal, TokenFault};
+use crate::keyring::{self, HmacSha256, Secret};
 
-static DEV: LazyLock<Arc<Identity>> = LazyLock::new(|| Arc::new(Identity::dev()));
-
-/// The caller that nothing is known about, where nothing needs to be.
-pub fn dev() -> Arc<Identity> {
-    DEV.clone()
+/// What the header proves, as far as a guard asks for it.
+#[derive(Debug)]
+pub enum Proof {
+    NotAsked,
+    /// Nothing: no token keys are configured, so that every caller may use every tool.
+    NoTokenKeys,
+    Token(Arc<Identity>),
+    /// The admin bearer, which names no caller.
+    AdminBearer,
 }
 
-/// A virtual key is tried before anything else, even where tokens aren't configured: whoever sends one means it.
+impl Proof {
+    /// The identity that tool calls run under.
+    pub fn identity(&self) -> Option<Arc<Identity>> {
+        match self {
+            Proof::Token(identity) => Some(identity.clone()),
+            Proof::NoTokenKeys => Some(unrestricted()),
+            Proof::NotAsked | Proof::AdminBearer => None,
+        }
+    }
+
+    /// The identity, if a token proves it.
+    pub fn proved(self) -> Option<Arc<Identity>> {
+        match self {
+            Proof::Token(identity) => Some(identity),
+            Proof::NotAsked | Proof::NoTokenKeys | Proof::AdminBearer => None,
+        }
+    }
+}
+
+/// The identity of every caller of a tool endpoint where no token keys are configured.
+pub fn unrestricted() -> Arc<Identity> {
+    static UNRESTRICTED: LazyLock<Arc<Identity>> =
+        LazyLock::new(|| Arc::new(Identity::unrestricted()));
+    UNRESTRICTED.clone()
+}
+
+/// Looks for a virtual key first, even where no token keys are configured: a key restricts its
+/// caller, so it must not be ignored.
 pub fn identify(
     headers: &HeaderMap,
     verifier: Option<&Verifier>,
     now: u64,
-) -> Result<Arc<Identity>, Refusal> {
+) -> Result<Proof, Refusal> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     if all.any(|value| value.as_bytes().starts_with(b"Ati-Key ")) {
         return Err(Refusal::KeyStoreUnavailable);
     }
     let Some(verifier) = verifier else {
-        return Ok(dev());
+        return Ok(Proof::NoTokenKeys);
     };
     let token = authorization(headers)?
         .and_then(|value| value.strip_prefix("Bearer "))
         .ok_or_else(|| refuse(TokenFault::Missing))?;
-    verifier.verify(token, now).map_err(refuse)
+    let identity = verifier.verify(token, now).map_err(refuse)?;
+    Ok(Proof::Token(identity))
 }
 
-/// Key administration has one bearer of its own.
+/// Checks the bearer of key administration.
 pub fn administer(headers: &HeaderMap, admin_token: Option<&Secret>) -> Result<(), Refusal> {
     let Some(expected) = admin_token else {
         return Err(Refusal::AdminDisabled);
@@ -47,11 +81,11 @@ pub fn administer(headers: &HeaderMap, admin_token: Option<&Secret>) -> Result<(
     if same(given.as_bytes(), expected.expose()) {
         Ok(())
     } else {
-        Err(Refusal::Unauthenticated("admin_token"))
+        Err(Refusal::Unauthenticated(BearerFault::NotAdmin))
     }
 }
 
-/// The one `Authorization` header. Two of them, or one that is no text, is nobody we know.
+/// The one `Authorization` header. Two of them, or one that isn't text, are refused.
 fn authorization(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let first = all.next();
@@ -64,19 +98,23 @@ fn authorization(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
 }
 
 fn refuse(fault: TokenFault) -> Refusal {
-    Refusal::Unauthenticated(fault.label())
+    Refusal::Unauthenticated(fault.into())
 }
 
-/// Compares digests under a key that nobody knows, so that the time taken tells nothing about either side.
+/// Compares in constant time: MACs under a random key, so that the time taken tells nothing about
+/// either text.
 fn same(given: &[u8], expected: &[u8]) -> bool {
-    use ring::hmac;
-    static KEY: LazyLock<Option<hmac::Key>> = LazyLock::new(|| {
-        hmac::Key::generate(hmac::HMAC_SHA256, &ring::rand::SystemRandom::new()).ok()
+    static KEYED: LazyLock<Option<HmacSha256>> = LazyLock::new(|| {
+        let mut key = [0; 32];
+        SystemRandom::new().fill(&mut key).ok()?;
+        Some(keyring::keyed(&key))
     });
-    let Some(key) = KEY.as_ref() else {
+    let Some(keyed) = KEYED.as_ref() else {
         return false;
     };
-    hmac::verify(key, given, hmac::sign(key, expected).as_ref()).is_ok()
+    let mac = |text| keyed.clone().chain_update(text);
+    let expected = mac(expected).finalize().into_bytes();
+    mac(given).verify_slice(&expected).is_ok()
 }
 
 #[cfg(test)]
@@ -102,14 +140,16 @@ mod tests {
     }
 
     #[test]
-    fn without_keys_everybody_is_dev() {
+    fn caller_without_token_keys_is_unrestricted() {
         for values in [&[][..], &["Bearer nonsense"], &["Basic x", "Basic y"]] {
-            assert_eq!(identify(&headers(values), None, 0).unwrap().subject, "dev");
+            let proof = identify(&headers(values), None, 0).unwrap();
+            assert_eq!(proof.identity().unwrap().subject, "dev");
+            assert!(proof.proved().is_none());
         }
     }
 
     #[test]
-    fn a_virtual_key_is_never_ignored() {
+    fn virtual_key_without_a_store_is_refused() {
         let headers = headers(&["Ati-Key ati-key_x"]);
         assert_eq!(
             identify(&headers, None, 0).unwrap_err(),
@@ -120,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn with_keys_a_bearer_is_needed() {
+    fn missing_or_malformed_bearer_with_token_keys_is_refused() {
         let verifier = verifier();
         for values in [
             &[][..],
@@ -135,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn administration_needs_its_own_bearer() {
+    fn administration_without_the_admin_bearer_is_refused() {
         let token = Secret::new(b"adm1n").unwrap();
         let check = |value: &str, token| administer(&headers(&[value]), token);
         assert_eq!(check("Bearer adm1n", None), Err(Refusal::AdminDisabled));

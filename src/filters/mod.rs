@@ -1,4 +1,5 @@
-//! Admission: whether a request may go on, and where to. [`admit`] is the order, and the only one.
+//! Admission: whether a request may go on, and where to. The order of the checks is written in
+//! [`admit`], and nowhere else.
 
 pub mod forwarded;
 pub mod framing;
@@ -15,30 +16,41 @@ use crate::auth::signature::{self, Mode, Verdict};
 use crate::error::Refusal;
 use crate::route::{self, Builtin, Endpoint, Guard, Match, Route};
 use crate::snapshot::Snapshot;
-use crate::telemetry::metrics::METRICS;
+use crate::telemetry::metrics::{METRICS, RouteMetrics};
+use identity::Proof;
 
-/// Where an admitted request goes.
-#[derive(Debug, PartialEq, Eq)]
+/// Where an admitted request goes, and on whose behalf.
 pub enum Target {
-    Builtin(Builtin),
-    Upstream(Forward),
+    /// An endpoint that tells every caller the same, such as `/health`.
+    Public(Builtin),
+    /// An endpoint whose answer depends on the caller's scopes.
+    Builtin {
+        endpoint: Builtin,
+        /// Unrestricted where no token keys are configured.
+        identity: Arc<Identity>,
+    },
+    /// Key administration. The admin bearer names no caller.
+    Admin(Builtin),
+    Upstream {
+        forward: Forward,
+        /// Only an identity that was proved: None where the route's guard asks for none, and where
+        /// no token keys are configured.
+        caller: Option<Arc<Identity>>,
+    },
 }
 
 /// A request that goes on to a passthrough route's upstream.
-#[derive(Debug, PartialEq, Eq)]
 pub struct Forward {
-    /// The route's place in the snapshot's table.
-    pub route: usize,
+    pub route: Arc<Route>,
     /// The rewritten path, in the caller's own encoding.
     pub path: String,
-    /// The caller's Authorization goes on, and ours stays here.
+    /// The caller's own Authorization header is sent on instead of the route's credential.
     pub forwards_authorization: bool,
 }
 
-/// The pass. Nothing behind admission can be reached without one, and only [`admit`] makes them.
+/// Proof of admission. Everything behind admission asks for one, and only [`admit`] makes them.
 pub struct Admitted {
     target: Target,
-    identity: Arc<Identity>,
 }
 
 impl Admitted {
@@ -46,15 +58,29 @@ impl Admitted {
         &self.target
     }
 
-    pub fn identity(&self) -> &Arc<Identity> {
-        &self.identity
+    /// None for public and admin endpoints, and for a route whose caller proved none.
+    pub fn identity(&self) -> Option<&Arc<Identity>> {
+        match &self.target {
+            Target::Builtin { identity, .. } => Some(identity),
+            Target::Upstream { caller, .. } => caller.as_ref(),
+            Target::Public(_) | Target::Admin(_) => None,
+        }
+    }
+
+    pub fn forward(&self) -> Option<&Forward> {
+        match &self.target {
+            Target::Upstream { forward, .. } => Some(forward),
+            Target::Builtin { .. } | Target::Public(_) | Target::Admin(_) => None,
+        }
     }
 }
 
-/// What was learned on the way, for the log, whether the request was admitted or not.
+/// What was learned during admission, for logs and metrics, also of a refused request. It holds
+/// no route: a tunnel keeps its trail for as long as it lives, and must not keep credentials.
 #[derive(Default)]
 pub struct Trail {
-    pub found: Option<Match>,
+    /// The counters of what the path leads to. None if the request was refused before routing.
+    pub metrics: Option<Arc<RouteMetrics>>,
     /// None where the path needs no signature.
     pub verdict: Option<Verdict>,
     pub subject: Option<Arc<Identity>>,
@@ -67,45 +93,52 @@ pub async fn admit(
     now: u64,
     trail: &mut Trail,
 ) -> Result<Admitted, Refusal> {
-    // A request with two ends must not get as far as being a request.
+    // First: where a body's end is ambiguous, what follows may be a part of another request.
     framing::check(&request.headers, raw_header)?;
 
-    // Before routing, so that routes, exemptions and denials all see the one path that was checked.
+    // Before routing: routes, exemptions and denials all match the one path that was checked.
     let received = request.uri.path();
     let path = route::normalise(received)?;
 
     let found = snapshot.routes.find(host(request), &path);
-    trail.found = Some(found);
+    trail.metrics = Some(snapshot.routes.metrics(found).clone());
 
-    // Key administration lies outside: an orchestrator has the admin bearer, not a sandbox's secret.
-    if let Match::Endpoint(endpoint) = found
-        && endpoint.guard == Guard::Admin
-    {
-        identity::administer(&request.headers, snapshot.settings.admin_token.as_ref())?;
-        return into_endpoint(endpoint, request, identity::dev());
-    }
-
-    // Before identity: an unsigned request learns nothing about tokens. The signature covers the path as received.
-    check_signature(request, received, &path, snapshot, now, trail)?;
-
-    // The signature is a sandbox's identity on the way to an upstream: no token is asked for.
-    if let Match::Route(index) = found {
-        return into_route(index, snapshot.routes.route(index), request, &path);
-    }
-
-    // Also where nothing was found: what exists is told only to those who may ask.
-    let identity = match found {
-        Match::Endpoint(endpoint) if endpoint.guard == Guard::Public => identity::dev(),
-        _ => identity::identify(&request.headers, snapshot.verifier.as_deref(), now)?,
+    // The signature comes before the token: an unsigned request learns nothing about tokens. It
+    // covers the path as received.
+    let signature =
+        |trail: &mut Trail| check_signature(request, received, &path, snapshot, now, trail);
+    let headers = &request.headers;
+    let proof = match found.guard() {
+        Guard::Signature => {
+            signature(trail)?;
+            Proof::NotAsked
+        }
+        Guard::Token => {
+            signature(trail)?;
+            let proof = identity::identify(headers, snapshot.verifier.as_deref(), now)?;
+            trail.subject = proof.identity();
+            proof
+        }
+        // No signature: an orchestrator has the admin bearer, and not a sandbox's secret.
+        Guard::Admin => {
+            identity::administer(headers, snapshot.settings.admin_token.as_ref())?;
+            Proof::AdminBearer
+        }
     };
-    trail.subject = Some(identity.clone());
 
-    match found {
-        Match::Endpoint(endpoint) => into_endpoint(endpoint, request, identity),
-        Match::Route(_) | Match::Nothing => Err(Refusal::NotFound {
-            passthrough: snapshot.settings.passthrough,
-        }),
-    }
+    let target = match found {
+        Match::Endpoint(endpoint) => to_endpoint(endpoint, request, proof)?,
+        Match::Route(route) => Target::Upstream {
+            forward: to_route(route, request, &path)?,
+            caller: proof.proved(),
+        },
+        Match::Nothing => {
+            return Err(Refusal::NotFound {
+                passthrough: snapshot.settings.passthrough,
+            });
+        }
+    };
+    Ok(Admitted { target })
 }
 
 fn check_signature(
@@ -136,35 +169,36 @@ fn check_signature(
         METRICS.old_key_used("signature", signature::PREVIOUS);
     }
     if settings.mode == Mode::Enforce && !verdict.is_valid() {
-        return Err(Refusal::Signature(verdict.reason()));
+        return Err(Refusal::Signature(verdict));
     }
     Ok(())
 }
 
-fn into_endpoint(
+fn to_endpoint(
     endpoint: &'static Endpoint,
     request: &Parts,
-    identity: Arc<Identity>,
-) -> Result<Admitted, Refusal> {
+    proof: Proof,
+) -> Result<Target, Refusal> {
     if !endpoint.allows(&request.method) {
         return Err(Refusal::MethodNotAllowed {
             allow: endpoint.allow,
         });
     }
-    Ok(Admitted {
-        target: Target::Builtin(endpoint.kind),
-        identity,
+    let endpoint = endpoint.kind;
+    Ok(match proof {
+        Proof::NotAsked => Target::Public(endpoint),
+        Proof::Token(identity) => Target::Builtin { endpoint, identity },
+        Proof::NoTokenKeys => Target::Builtin {
+            endpoint,
+            identity: identity::unrestricted(),
+        },
+        Proof::AdminBearer => Target::Admin(endpoint),
     })
 }
 
-/// Denials come after the signature, so that an unsigned caller learns nothing of them.
-fn into_route(
-    index: usize,
-    route: &Route,
-    request: &Parts,
-    path: &str,
-) -> Result<Admitted, Refusal> {
-    // It would make the upstream show the credential that we add.
+/// Denials come after the guard: a caller that may not use the route learns nothing of them.
+fn to_route(route: &Arc<Route>, request: &Parts, path: &str) -> Result<Forward, Refusal> {
+    // An upstream answers TRACE with the request that it got, the route's credential included.
     if request.method == Method::TRACE {
         return Err(Refusal::MethodNotAllowed {
             allow: "GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS",
@@ -178,13 +212,10 @@ fn into_route(
     if route.caps.request.is_some_and(|cap| length > Some(cap)) {
         return Err(Refusal::TooLarge);
     }
-    Ok(Admitted {
-        target: Target::Upstream(Forward {
-            route: index,
-            forwards_authorization: route.forwards_authorization(&rewritten),
-            path: rewritten.path,
-        }),
-        identity: identity::dev(),
+    Ok(Forward {
+        forwards_authorization: route.forwards_authorization(&rewritten),
+        route: route.clone(),
+        path: rewritten.path,
     })
 }
 

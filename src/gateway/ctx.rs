@@ -8,9 +8,8 @@ use tokio::sync::watch;
 use super::Connection;
 use crate::config::LogSettings;
 use crate::error::Refusal;
-use crate::filters::{Admitted, Forward, Target, Trail};
+use crate::filters::{Admitted, Forward, Trail};
 use crate::request_id::RequestId;
-use crate::route::Route;
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::RouteMetrics;
 
@@ -115,12 +114,9 @@ impl Ctx {
         self.route = Some(route);
     }
 
-    /// The route and what to forward, for a request that goes to an upstream.
-    pub fn forward(&self) -> Option<(&Route, &Forward)> {
-        match self.admitted.as_ref()?.target() {
-            Target::Upstream(forward) => Some((self.snapshot.routes.route(forward.route), forward)),
-            Target::Builtin(_) => None,
-        }
+    /// What to forward, of a request that goes to an upstream.
+    pub fn forward(&self) -> Option<&Forward> {
+        self.admitted.as_ref()?.forward()
     }
 
     pub fn load(&self) -> &Arc<Load> {

@@ -6,7 +6,7 @@ use pingora_error::{Error, ErrorSource, ErrorType};
 use pingora_proxy::{FailToProxy, Session};
 
 use super::{Ctx, respond};
-use crate::error::{Refusal, UpstreamFault};
+use crate::error::{AfterRefusal, Refusal, UpstreamFault};
 use crate::telemetry::metrics::METRICS;
 
 /// A refused caller that is still sending gets this much time and attention, so that it reads the answer and not a reset.
@@ -30,24 +30,22 @@ pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> Fail
         })
         .clone();
     METRICS.refused(refusal.label());
-    if let (Refusal::Upstream(fault), Some((route, _))) = (&refusal, ctx.forward()) {
-        METRICS.upstream_failed(&route.name, fault.kind());
+    if let (Refusal::Upstream(fault), Some(forward)) = (&refusal, ctx.forward()) {
+        METRICS.upstream_failed(&forward.route.name, fault.kind());
     }
     if session.response_written().is_some() {
         return gone;
     }
     let had_body = !session.is_body_empty();
-    // Pingora closes after a failed upstream, whatever we tell it; the caller should know.
-    let closes = had_body
-        || refusal.poisons_connection()
-        || matches!(refusal, Refusal::Upstream(_) | Refusal::TooLarge);
+    let connection = refusal.connection();
+    let closes = had_body || connection != AfterRefusal::KeepOpen;
     if closes {
         session.set_keepalive(None);
     }
     if respond::refusal(session, ctx, &refusal).await.is_err() {
         return gone;
     }
-    if had_body && !refusal.poisons_connection() {
+    if had_body && connection != AfterRefusal::CloseUnread {
         linger(session).await;
     }
     FailToProxy {

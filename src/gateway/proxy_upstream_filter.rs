@@ -20,13 +20,16 @@ pub(super) async fn run(
     };
     match pass.target() {
         // Boxed, as below.
-        Target::Builtin(builtin) => {
+        Target::Public(builtin)
+        | Target::Admin(builtin)
+        | Target::Builtin {
+            endpoint: builtin, ..
+        } => {
             Box::pin(answer(*builtin, session, ctx, services)).await?;
             Ok(false)
         }
-        Target::Upstream(forward) => {
-            let route = ctx.snapshot.routes.route(forward.route);
-            if route.websockets && tunnel::is_asked_for(session.req_header()) {
+        Target::Upstream { forward, .. } => {
+            if forward.route.websockets && tunnel::is_asked_for(session.req_header()) {
                 // Boxed: its future is large, and would be moved with this one by every request that is no WebSocket.
                 Box::pin(tunnel::run(session, ctx, dialer)).await
             } else {

@@ -7,7 +7,7 @@ use crate::error::Refusal;
 /// A body of unknown length can't be refused before contact; it is cut off at the cap.
 pub(super) fn run(body: Option<&Bytes>, ctx: &mut Ctx) -> Result<()> {
     ctx.request_bytes += body.map_or(0, |body| body.len() as u64);
-    let cap = ctx.forward().and_then(|(route, _)| route.caps.request);
+    let cap = ctx.forward().and_then(|forward| forward.route.caps.request);
     if cap.is_some_and(|cap| ctx.request_bytes > cap) {
         // The caller's doing: Pingora waits for an HTTP/2 upstream's answer otherwise.
         return refuse(ctx, Refusal::TooLarge).map_err(|e: Box<Error>| e.into_down());

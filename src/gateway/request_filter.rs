@@ -24,8 +24,8 @@ pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
     )
     .await;
 
-    let found = ctx.trail.found.unwrap_or(Match::Nothing);
-    let route = ctx.snapshot.routes.metrics(found).clone();
+    let unmatched = || ctx.snapshot.routes.metrics(Match::Nothing).clone();
+    let route = ctx.trail.metrics.take().unwrap_or_else(unmatched);
     ctx.enter(route);
     if let Some(verdict) = ctx.trail.verdict {
         log_signature(session, ctx, verdict);

@@ -11,7 +11,7 @@ use pingora_proxy::Session;
 use super::Ctx;
 use crate::api::Reply;
 use crate::auth::signature::Mode;
-use crate::error::{Body, Refusal};
+use crate::error::{Refusal, RefusalBody};
 
 pub(super) async fn reply(session: &mut Session, ctx: &Ctx, reply: Reply) -> Result<()> {
     write(
@@ -27,12 +27,12 @@ pub(super) async fn reply(session: &mut Session, ctx: &Ctx, reply: Reply) -> Res
 
 pub(super) async fn refusal(session: &mut Session, ctx: &Ctx, refusal: &Refusal) -> Result<()> {
     let (content_type, body) = match refusal.body() {
-        Body::Empty => (None, Bytes::new()),
-        Body::Text(Cow::Borrowed(text)) => (None, Bytes::from_static(text.as_bytes())),
-        Body::Text(Cow::Owned(text)) => (None, Bytes::from(text)),
-        Body::Json(text) => json(serde_json::json!({ "error": text })),
-        Body::Help(text) => json(serde_json::json!({ "content": "", "error": text })),
-        Body::Call(error) => {
+        RefusalBody::Empty => (None, Bytes::new()),
+        RefusalBody::Text(Cow::Borrowed(text)) => (None, Bytes::from_static(text.as_bytes())),
+        RefusalBody::Text(Cow::Owned(text)) => (None, Bytes::from(text)),
+        RefusalBody::Json(text) => json(serde_json::json!({ "error": text })),
+        RefusalBody::Help(text) => json(serde_json::json!({ "content": "", "error": text })),
+        RefusalBody::Call(error) => {
             let text = serde_json::Value::String(error.to_string());
             let result = error.raw().unwrap_or("null");
             let body = format!("{{\"result\":{result},\"error\":{text}}}");

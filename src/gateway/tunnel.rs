@@ -52,12 +52,13 @@ pub(super) async fn run(
     if !session.is_body_empty() {
         return refuse(ctx, Refusal::BadRequest);
     }
-    let Some((route, forward)) = ctx.forward() else {
+    let Some(forward) = ctx.forward() else {
         return refuse(ctx, Refusal::Internal);
     };
+    let route = &forward.route;
     let mut request = session.req_header().clone();
     strip_hop_by_hop(&mut request);
-    prepare(&mut request, route, forward, ctx.from_proxy)?;
+    prepare(&mut request, forward, ctx.from_proxy)?;
     request.insert_header(CONNECTION, "Upgrade")?;
     request.insert_header(UPGRADE, "websocket")?;
 

@@ -8,11 +8,12 @@ use pingora_proxy::Session;
 use super::{Ctx, refuse};
 use crate::egress::{Attempt, peer};
 use crate::error::{Refusal, UpstreamFault};
+use crate::filters::Forward;
 
 /// Runs once per attempt. The next attempt takes the next address, and all of them together have connect_timeout.
 pub(super) async fn run(session: &Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
     let started = *ctx.connecting.get_or_insert_with(Instant::now);
-    let Some((route, _)) = ctx.forward() else {
+    let Some(Forward { route, .. }) = ctx.forward() else {
         return refuse(ctx, Refusal::Internal);
     };
     let addresses = match &ctx.addresses {

@@ -11,10 +11,10 @@ use crate::filters::{Forward, forwarded};
 use crate::route::Route;
 
 pub(super) fn run(request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
-    let Some((route, forward)) = ctx.forward() else {
+    let Some(forward) = ctx.forward() else {
         return refuse(ctx, Refusal::Internal);
     };
-    prepare(request, route, forward, ctx.from_proxy)?;
+    prepare(request, forward, ctx.from_proxy)?;
     ctx.request_bytes = 0;
     ctx.connecting = None;
     Ok(())
@@ -24,10 +24,10 @@ pub(super) fn run(request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
 /// its name.
 pub(super) fn prepare(
     request: &mut RequestHeader,
-    route: &Route,
     forward: &Forward,
     from_proxy: bool,
 ) -> Result<()> {
+    let route = &forward.route;
     strip(request, route, forward.forwards_authorization, from_proxy);
     join_cookies(request)?;
     let with_auth = !forward.forwards_authorization;

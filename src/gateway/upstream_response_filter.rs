@@ -12,10 +12,10 @@ pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
     if response.status.as_u16() == 101 {
         return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
     }
-    if let Some((route, forward)) = ctx.forward()
+    if let Some(forward) = ctx.forward()
         && !forward.forwards_authorization
     {
-        route.attachment.observe(response.status.as_u16());
+        forward.route.attachment.observe(response.status.as_u16());
     }
     strip(response);
     respond::add_signature_status(response, ctx)

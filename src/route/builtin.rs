@@ -1,8 +1,8 @@
-//! ATI's own paths.
+//! The built-in endpoints, and the paths that they are found under.
 
 use http::Method;
 
-/// The endpoints, in the order of [`ENDPOINTS`].
+/// The built-in endpoints, in the order of [`ENDPOINTS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Builtin {
     Health,
@@ -29,21 +29,21 @@ pub enum Builtin {
     AdminKey,
 }
 
-/// Who may pass.
+/// What a caller must prove. Endpoints and routes both have one; `filters::admit` enforces it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
-    /// Anybody whose signature holds, probes among them.
-    Public,
-    /// A token, wherever tokens are configured.
+    /// The sandbox's signature, and no identity.
+    Signature,
+    /// The signature, and a token wherever token keys are configured.
     Token,
-    /// The admin bearer and nothing else: no signature, no token.
+    /// The admin bearer alone: no signature, no token.
     Admin,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Endpoint {
     pub kind: Builtin,
-    /// The path as documentation and metrics write it.
+    /// The path as documentation and metrics show it.
     pub label: &'static str,
     pub allow: &'static str,
     pub guard: Guard,
@@ -75,8 +75,13 @@ const READ: &str = "GET,HEAD";
 const WRITE: &str = "POST";
 
 pub static ENDPOINTS: [Endpoint; 22] = [
-    endpoint(Builtin::Health, "/health", READ, Guard::Public),
-    endpoint(Builtin::Jwks, "/.well-known/jwks.json", READ, Guard::Public),
+    endpoint(Builtin::Health, "/health", READ, Guard::Signature),
+    endpoint(
+        Builtin::Jwks,
+        "/.well-known/jwks.json",
+        READ,
+        Guard::Signature,
+    ),
     endpoint(Builtin::Call, "/call", WRITE, Guard::Token),
     endpoint(Builtin::Mcp, "/mcp", WRITE, Guard::Token),
     endpoint(Builtin::Help, "/help", WRITE, Guard::Token),
@@ -149,7 +154,8 @@ pub static ENDPOINTS: [Endpoint; 22] = [
     ),
 ];
 
-/// Most requests of an edge are for upstreams: they leave after one comparison of their first segment.
+/// The endpoint of a path. Most requests are for upstreams: they take one comparison of their
+/// first segment.
 pub fn find(path: &str) -> Option<&'static Endpoint> {
     let (first, rest) = match path.strip_prefix('/')?.split_once('/') {
         Some((first, rest)) => (first, Some(rest)),
@@ -172,12 +178,12 @@ pub fn find(path: &str) -> Option<&'static Endpoint> {
     Some(&ENDPOINTS[kind as usize])
 }
 
-/// Paths below ours that no route may claim, whether something answers there or not.
+/// Whether a path is below one of ati's own, where no route applies even if no endpoint answers.
 pub fn is_reserved(path: &str) -> bool {
     ["/tools", "/skills", "/skillati", "/admin/keys"]
         .iter()
-        .any(|ours| {
-            path.strip_prefix(ours)
+        .any(|own| {
+            path.strip_prefix(own)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
 }
@@ -226,14 +232,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_stand_in_the_order_of_their_kinds() {
+    fn endpoint_stands_at_the_index_of_its_kind() {
         for (index, endpoint) in ENDPOINTS.iter().enumerate() {
             assert_eq!(endpoint.kind as usize, index);
         }
     }
 
     #[test]
-    fn every_endpoint_is_found_under_its_own_path() {
+    fn endpoint_is_found_under_its_label() {
         for endpoint in &ENDPOINTS {
             let path = endpoint
                 .label
@@ -245,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn near_misses_are_not_ours() {
+    fn similar_path_is_no_endpoint() {
         for path in [
             "/",
             "",

@@ -1,4 +1,5 @@
-//! `handler = "passthrough"`: a manifest, read, checked and compiled to a route. Every problem is found, not only the first.
+//! `handler = "passthrough"`: a manifest is read, checked and compiled to a route. All of its
+//! problems are reported, not only the first.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
+use super::Guard;
 use super::passthrough::{Caps, Route, Rule};
 use super::table::host_name;
 use crate::config::provider::{self, Auth};
@@ -18,8 +20,8 @@ use crate::error::{Intro, Problem};
 use crate::keyring::Keyring;
 use crate::telemetry::metrics::METRICS;
 
-/// Known, and nothing to a route: read for every provider, or by other handlers.
-const OTHERS: [&str; 8] = [
+/// Known keys that mean nothing to a route: every provider has them, or other handlers read them.
+const IGNORED_KEYS: [&str; 8] = [
     "name",
     "description",
     "handler",
@@ -35,19 +37,19 @@ pub(super) struct Compiler<'a> {
     pub egress: &'a egress::Settings,
     pub problems: &'a mut Vec<Problem>,
     pub warnings: &'a mut Vec<Problem>,
-    /// By what they are made of: a thousand routes with one key share one.
-    attachments: HashMap<Ingredients, Arc<Attachment>>,
+    /// A cache: routes that send the same credential and headers share one attachment.
+    attachments: HashMap<AttachmentKey, Arc<Attachment>>,
 }
 
-type Ingredients = (Credential, Vec<(HeaderName, Template)>);
+type AttachmentKey = (Credential, Vec<(HeaderName, Template)>);
 
 pub(super) struct Compiled {
     pub host: Option<String>,
     pub route: Route,
 }
 
-/// The manifest as it stands, with its defaults.
-struct Raw {
+/// The manifest's values, or their defaults, before they are checked.
+struct RawRoute {
     base_url: String,
     host_match: Option<String>,
     path_prefix: Option<String>,
@@ -59,7 +61,7 @@ struct Raw {
     timeouts: Timeouts,
     caps: Caps,
     websockets: bool,
-    ingredients: Ingredients,
+    attachment: AttachmentKey,
     source: Option<IpAddr>,
 }
 
@@ -95,14 +97,14 @@ impl<'a> Compiler<'a> {
             .and_then(|base| build(&manifest.name, raw, &base, attachment))
     }
 
-    fn read(&mut self, manifest: &ManifestFile, s: &mut Section<'_>) -> Raw {
-        for key in OTHERS {
+    fn read(&mut self, manifest: &ManifestFile, s: &mut Section<'_>) -> RawRoute {
+        for key in IGNORED_KEYS {
             s.ignore(key);
         }
         let seconds = |value: Option<u64>, default| Duration::from_secs(value.unwrap_or(default));
         let cap =
             |value: Option<u64>, default| Some(value.unwrap_or(default)).filter(|cap| *cap > 0);
-        Raw {
+        RawRoute {
             base_url: s.take("base_url").unwrap_or_default(),
             host_match: s.take("host_match"),
             path_prefix: s.take("path_prefix"),
@@ -121,7 +123,7 @@ impl<'a> Compiler<'a> {
                 response: cap(s.take("max_response_bytes"), 500 << 20),
             },
             websockets: s.take("forward_websockets").unwrap_or(false),
-            ingredients: (
+            attachment: (
                 self.read_credential(manifest, s),
                 provider::read_extra_headers(s),
             ),
@@ -149,26 +151,26 @@ impl<'a> Compiler<'a> {
 
     fn attachment(
         &mut self,
-        raw: &Raw,
+        raw: &RawRoute,
         manifest: &ManifestFile,
         s: &mut Section<'_>,
     ) -> Arc<Attachment> {
-        if let Some(known) = self.attachments.get(&raw.ingredients) {
+        if let Some(known) = self.attachments.get(&raw.attachment) {
             return known.clone();
         }
-        let (credential, extra) = &raw.ingredients;
+        let (credential, extra) = &raw.attachment;
         let (attachment, gaps) =
             Attachment::resolve(credential, extra, &Lookup::passthrough(self.keyring));
         report(&gaps, manifest, s, self.warnings);
         let attachment = Arc::new(attachment);
         self.attachments
-            .insert(raw.ingredients.clone(), attachment.clone());
+            .insert(raw.attachment.clone(), attachment.clone());
         attachment
     }
 }
 
-/// What is wrong beyond types, in the words that existing deployments know. The URL, where there is one to use.
-fn check(raw: &Raw, s: &mut Section<'_>) -> Option<Url> {
+/// Checks the values, with the messages of existing deployments. Returns `base_url` if it parses.
+fn check(raw: &RawRoute, s: &mut Section<'_>) -> Option<Url> {
     let mut invalid = |wrong: bool, message: &str| {
         if wrong {
             s.general_problem(message);
@@ -197,9 +199,7 @@ fn check(raw: &Raw, s: &mut Section<'_>) -> Option<Url> {
         "passthrough path_replace source must start with '/'",
     );
     let url = Url::parse(&raw.base_url).ok().filter(|url| url.has_host());
-    let http = url
-        .as_ref()
-        .is_some_and(|url| matches!(url.scheme(), "http" | "https"));
+    let http = url.as_ref().is_some_and(egress::is_http_url);
     invalid(
         raw.websockets && !http,
         "forward_websockets requires base_url to use http:// or https://",
@@ -243,7 +243,7 @@ fn check(raw: &Raw, s: &mut Section<'_>) -> Option<Url> {
     url
 }
 
-fn build(name: &str, raw: Raw, base: &Url, attachment: Arc<Attachment>) -> Option<Compiled> {
+fn build(name: &str, raw: RawRoute, base: &Url, attachment: Arc<Attachment>) -> Option<Compiled> {
     let authority = &base[url::Position::BeforeHost..url::Position::AfterPort];
     let host_header =
         HeaderValue::from_str(raw.host_override.as_deref().unwrap_or(authority)).ok()?;
@@ -256,6 +256,7 @@ fn build(name: &str, raw: Raw, base: &Url, attachment: Arc<Attachment>) -> Optio
         route: Route {
             name: name.to_owned(),
             prefix: prefix.trim_end_matches('/').to_owned(),
+            guard: Guard::Signature,
             strip: raw.strip,
             replace: raw.replace,
             deny: rules(&raw.deny),
@@ -277,7 +278,8 @@ fn build(name: &str, raw: Raw, base: &Url, attachment: Arc<Attachment>) -> Optio
     })
 }
 
-/// A route whose key is missing forwards without it, as it always did, but loudly.
+/// A route whose key is missing forwards requests without it, as existing deployments do: a
+/// warning. A key that can't be sent is a problem.
 fn report(gaps: &Gaps, manifest: &ManifestFile, s: &mut Section<'_>, warnings: &mut Vec<Problem>) {
     for name in &gaps.missing {
         let message = format!("'{name}' is not in the keyring; requests go on without it");
@@ -327,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_existing_deployments() {
+    fn invalid_manifest_is_reported_in_the_words_of_existing_deployments() {
         for (text, expected) in [
             (
                 "path_prefix = '/x'",
@@ -364,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typo_never_opens_a_door() {
+    fn misspelt_or_unusable_key_is_a_problem() {
         let (_, problems, _) =
             compile_text("base_url = 'http://h'\npath_prefix = '/x'\ndeny_path = ['/admin']");
         assert_eq!(
@@ -386,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_key_is_a_warning() {
+    fn missing_credential_is_a_warning() {
         let (compiled, problems, warnings) = compile_text(
             "base_url = 'http://h'\npath_prefix = '/x'\nauth_type = 'bearer'\nauth_key_name = 'k'",
         );
@@ -398,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn denied_paths_cover_what_is_below() {
+    fn denied_path_covers_everything_below_it() {
         let route = route("path_prefix = '/svc'\ndeny_paths = ['/admin', '/private/*', '/*.php']");
         let ask =
             |decoded: &str| route.rewrite(&format!("/svc{decoded}"), &format!("/svc{decoded}"));
@@ -421,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_makes_no_way_around() {
+    fn replaced_path_is_checked_and_denied_again() {
         let away =
             route("path_prefix = '/svc'\npath_replace = ['/api', '']\ndeny_paths = ['/admin']");
         let ask = |route: &Route, path: &str| {
@@ -445,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn targets() {
+    fn target_joins_base_path_rewritten_path_and_query() {
         let route = route("path_prefix = '/svc'\npath_replace = ['/old', '/new']");
         let path = route.rewrite("/svc/old/a%2fb", "/svc/old/a/b").unwrap();
         let target = |query| String::from_utf8(route.target(&path.path, query, true)).unwrap();

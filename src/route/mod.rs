@@ -1,4 +1,4 @@
-//! The one route table: where a host and a path lead.
+//! The route table: what a host and a path lead to, ati's own endpoints or a passthrough route.
 
 mod builtin;
 mod manifest;

@@ -1,9 +1,10 @@
-//! A passthrough route: what it does to a path, and what it needs to reach its upstream.
+//! A compiled passthrough route: its rules for paths, its upstream and its credential.
 
 use std::sync::Arc;
 
 use http::HeaderValue;
 
+use super::Guard;
 use super::path;
 use super::rewrite::{self, Rewritten};
 use crate::credential::Attachment;
@@ -15,12 +16,13 @@ use crate::telemetry::metrics::RouteMetrics;
 pub struct Route {
     pub name: String,
     pub prefix: String,
+    pub guard: Guard,
     pub(super) strip: bool,
     pub(super) replace: Option<(String, String)>,
     pub(super) deny: Vec<Rule>,
     pub(super) forward_authorization: Vec<Rule>,
     pub upstream: Arc<Upstream>,
-    /// The path of base_url, without a slash at its end.
+    /// The path of `base_url`, without a trailing slash.
     pub(super) base_path: String,
     pub host_header: HeaderValue,
     pub attachment: Arc<Attachment>,
@@ -29,14 +31,14 @@ pub struct Route {
     pub metrics: Arc<RouteMetrics>,
 }
 
-/// Body sizes; none is unlimited.
+/// The largest allowed bodies, in bytes. None means unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
     pub request: Option<u64>,
     pub response: Option<u64>,
 }
 
-/// A path pattern that also covers everything below what it names.
+/// A path pattern that also covers everything below the paths that it matches.
 pub(super) struct Rule {
     exact: Pattern,
     below: Pattern,
@@ -68,7 +70,7 @@ impl Route {
         let mut path = rewrite::strip(received, decoded, prefix)?;
         if let Some((from, to)) = &self.replace {
             path = rewrite::replace(path, from, to)?;
-            // What was put together anew is looked at anew: "/api" and "../x" were harmless apart.
+            // Checked again: with '/api' replaced by '', '/api../x' has become '/../x'.
             path.decoded = path::normalise(&path.path)?.into_owned();
         }
         if self.denies(&path.decoded) {
@@ -77,20 +79,21 @@ impl Route {
         Ok(path)
     }
 
-    /// Also without path parameters: many servers cut `;x` off every segment before they look.
+    /// Also checked without path parameters: many servers remove `;x` from every segment.
     fn denies(&self, path: &str) -> bool {
         let denied = |path: &str| self.deny.iter().any(|rule| rule.covers(path));
         denied(path) || (path.contains(';') && denied(&without_parameters(path)))
     }
 
-    /// Whether the caller's own Authorization goes on instead of ours.
+    /// Whether the caller's own Authorization header is sent on instead of the route's credential.
     pub fn forwards_authorization(&self, path: &Rewritten) -> bool {
         self.forward_authorization
             .iter()
             .any(|rule| rule.covers(&path.decoded))
     }
 
-    /// What the request line says: base path, rewritten path, the caller's query as it came, then a query credential.
+    /// The target of the request line: base path, rewritten path, the caller's query as received,
+    /// then a credential that belongs in the query.
     pub fn target(&self, path: &str, query: Option<&str>, with_auth: bool) -> Vec<u8> {
         let credential = self
             .attachment

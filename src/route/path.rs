@@ -1,5 +1,5 @@
-//! The path that everything is matched by: decoded once, duplicate slashes collapsed. What an upstream might read differently
-//! is refused before anything matches.
+//! The path that routes and rules are matched against: decoded once, duplicate slashes collapsed.
+//! A path that an upstream might read differently is refused before anything is matched.
 
 use std::borrow::Cow;
 
@@ -7,8 +7,9 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::Refusal;
 
-/// Deeper nesting of escapes than this is no dot segment that anybody could resolve.
-const DECODINGS: usize = 4;
+/// How many levels of percent-encoding are looked through for dot segments. A path with more is
+/// refused.
+const MAX_DECODINGS: usize = 4;
 
 /// `raw` is the path as received, without its query.
 pub fn normalise(raw: &str) -> Result<Cow<'_, str>, Refusal> {
@@ -31,7 +32,7 @@ pub fn normalise(raw: &str) -> Result<Cow<'_, str>, Refusal> {
     Ok(collapse_slashes(decoded))
 }
 
-/// Nothing to decode, collapse or refuse: nearly every path.
+/// Fast path: nothing to decode, collapse or refuse. Nearly every path is so.
 fn is_plain(raw: &str) -> bool {
     let bytes = raw.as_bytes();
     bytes
@@ -42,10 +43,11 @@ fn is_plain(raw: &str) -> bool {
             .all(|pair| pair[0] != b'/' || !matches!(pair[1], b'/' | b'.'))
 }
 
-/// Also behind further levels of encoding, and with path parameters (`..;x`), which some servers strip.
+/// Also finds them behind further levels of encoding, and with path parameters (`..;x`), which
+/// some servers strip.
 fn has_dot_segment(decoded: &str) -> bool {
     let mut text = Cow::Borrowed(decoded);
-    for _ in 0..DECODINGS {
+    for _ in 0..MAX_DECODINGS {
         let found = text.split(['/', '\\']).any(|segment| {
             let name = segment.split(';').next().unwrap_or_default();
             name == "." || name == ".."
@@ -80,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_matched() {
+    fn path_is_decoded_once_and_its_slashes_collapsed() {
         for (raw, matched) in [
             ("/", "/"),
             ("/a/b", "/a/b"),
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_honest_client_sends() {
+    fn path_with_dot_segment_backslash_or_control_is_refused() {
         for raw in [
             "",
             "*",

@@ -1,4 +1,5 @@
-//! From the path that came to the path that goes on. What is matched is decoded; what is forwarded is the caller's own bytes.
+//! From the received path to the forwarded one. Rules are matched against the decoded path; the
+//! upstream gets the caller's own bytes.
 
 use crate::error::Refusal;
 
@@ -6,13 +7,13 @@ const SPLIT: Refusal = Refusal::UnsafePath("encoded slash where the path is cut"
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rewritten {
-    /// For the upstream, as received but for what was cut and put in its place.
+    /// For the upstream: as received, except for the part that was cut off or replaced.
     pub path: String,
-    /// The same, decoded: what rules are matched against.
+    /// The same, decoded, for rules to be matched against.
     pub decoded: String,
 }
 
-/// Both paths without their first `prefix`. An empty rest is the root.
+/// Removes `prefix` from the beginning of both paths. An empty rest becomes `/`.
 pub fn strip(received: &str, decoded: &str, prefix: &str) -> Result<Rewritten, Refusal> {
     let rest = &received[cut(received, prefix.len())?..];
     if !rest.is_empty() && !rest.starts_with('/') {
@@ -31,7 +32,7 @@ pub fn strip(received: &str, decoded: &str, prefix: &str) -> Result<Rewritten, R
     })
 }
 
-/// `to` in the place of `from`, where the path begins with it.
+/// Replaces `from` by `to`, if the path begins with `from`.
 pub fn replace(path: Rewritten, from: &str, to: &str) -> Result<Rewritten, Refusal> {
     let Some(decoded_rest) = path.decoded.strip_prefix(from) else {
         return Ok(path);
@@ -51,12 +52,13 @@ pub fn replace(path: Rewritten, from: &str, to: &str) -> Result<Rewritten, Refus
     })
 }
 
-/// Where in `received` the first `length` bytes of its decoded form end. Duplicate slashes count as the one that they are matched as.
+/// Where in `received` the first `length` bytes of its decoded form end. A run of slashes counts
+/// as one, as in the path that is matched.
 fn cut(received: &str, length: usize) -> Result<usize, Refusal> {
     let bytes = received.as_bytes();
-    let (mut at, mut done) = (0, 0);
+    let (mut at, mut decoded) = (0, 0);
     let mut after_slash = false;
-    while done < length {
+    while decoded < length {
         let (byte, width) = match bytes.get(at..) {
             Some([b'%', high, low, ..]) => match (hex(*high), hex(*low)) {
                 (Some(high), Some(low)) => (high << 4 | low, 3),
@@ -73,7 +75,7 @@ fn cut(received: &str, length: usize) -> Result<usize, Refusal> {
             continue;
         }
         after_slash = byte == b'/';
-        done += 1;
+        decoded += 1;
     }
     Ok(at)
 }
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_the_callers_own() {
+    fn rest_after_the_prefix_keeps_its_encoding() {
         let both = |a: &str, b: &str| Ok((a.to_owned(), b.to_owned()));
         assert_eq!(stripped("/svc/a%20b", "/svc"), both("/a%20b", "/a b"));
         assert_eq!(stripped("/svc", "/svc"), both("/", "/"));
@@ -119,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn an_encoded_slash_at_the_cut_is_refused() {
+    fn encoded_slash_at_the_cut_is_refused() {
         assert_eq!(stripped("/svc%2fadmin", "/svc"), Err(400));
         assert_eq!(stripped("/a%2fb/c", "/a/b"), Err(400));
         assert_eq!(stripped("%2fsvc/x", "/svc"), Err(400));
     }
 
     #[test]
-    fn replacing() {
+    fn replacement_keeps_the_encoding_of_the_rest() {
         let path = |received: &str| strip(received, &decode(received), "").unwrap();
         let replaced =
             |received: &str, from: &str, to: &str| replace(path(received), from, to).unwrap();

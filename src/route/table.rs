@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::builtin::{self, Endpoint};
+use super::builtin::{self, Endpoint, Guard};
 use super::manifest::{Compiled, Compiler};
 use super::passthrough::Route;
 use crate::config::ManifestFile;
@@ -13,44 +13,59 @@ use crate::telemetry::metrics::{METRICS, RouteMetrics};
 type Lookup<V> = HashMap<String, V, foldhash::fast::RandomState>;
 
 /// What a host and a path lead to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Match {
+#[derive(Clone, Copy)]
+pub enum Match<'a> {
     Endpoint(&'static Endpoint),
-    /// One of the table's routes.
-    Route(usize),
+    Route(&'a Arc<Route>),
     Nothing,
+}
+
+impl Match<'_> {
+    /// An unknown path has the guard of a tool endpoint: only a caller with a token learns which
+    /// paths exist.
+    pub fn guard(self) -> Guard {
+        match self {
+            Match::Endpoint(endpoint) => endpoint.guard,
+            Match::Route(route) => route.guard,
+            Match::Nothing => Guard::Token,
+        }
+    }
 }
 
 pub struct Table {
     builtins: Vec<Arc<RouteMetrics>>,
     unmatched: Arc<RouteMetrics>,
-    routes: Vec<Route>,
-    /// Routes for one host, and those for any.
+    routes: Vec<Arc<Route>>,
+    /// Routes with a `host_match`, by host, and routes without.
     by_host: Lookup<Prefixes>,
     any_host: Prefixes,
 }
 
-/// Routes by path prefix. A path is looked up by its own prefixes, longest first, never by going through the routes.
+/// Routes by path prefix, as a hash table. A path is looked up by its own prefixes, longest first,
+/// so that the number of routes doesn't matter.
 #[derive(Default)]
 struct Prefixes {
     routes: Lookup<usize>,
-    /// The most segments that any prefix here has: a long path isn't asked about more often than that.
+    /// The number of segments of the longest prefix. It bounds the lookups for a long path.
     depth: usize,
 }
 
 impl Prefixes {
     fn find(&self, path: &str) -> Option<usize> {
-        let mut end = nth_slash(path, self.depth + 1).unwrap_or(path.len());
-        loop {
-            if let Some(route) = self.routes.get(&path[..end]) {
-                return Some(*route);
-            }
-            end = path[..end].rfind('/')?;
-        }
+        self.candidates(path)
+            .find_map(|prefix| self.routes.get(prefix).copied())
+    }
+
+    /// The prefixes of `path` that are looked up, longest first.
+    fn candidates<'p>(&self, path: &'p str) -> impl Iterator<Item = &'p str> {
+        let end = nth_slash(path, self.depth + 1).unwrap_or(path.len());
+        std::iter::successors(Some(&path[..end]), |prefix| {
+            prefix.rfind('/').map(|end| &prefix[..end])
+        })
     }
 }
 
-/// Where the nth slash stands, counted from one.
+/// The position of the nth slash, counted from one.
 fn nth_slash(path: &str, n: usize) -> Option<usize> {
     path.bytes()
         .enumerate()
@@ -60,7 +75,8 @@ fn nth_slash(path: &str, n: usize) -> Option<usize> {
 }
 
 impl Table {
-    /// Compile the passthrough manifests. Where passthrough is off they are checked all the same, and lead nowhere.
+    /// Compiles the passthrough manifests. Where passthrough is off they are checked too, but not
+    /// added.
     pub fn build(
         manifests: &[ManifestFile],
         enabled: bool,
@@ -101,18 +117,19 @@ impl Table {
             let problem = Problem::new(message).file(&manifest.path);
             problems.push(problem.intro(Intro::InvalidManifest));
         }
-        self.routes.push(route);
+        self.routes.push(Arc::new(route));
     }
 
-    /// By the decoded path and the request's host. ATI's own paths come first, then routes for this host, then those for any.
-    pub fn find(&self, host: Option<&str>, path: &str) -> Match {
+    /// Looks up the normalised path. Built-in endpoints come first, then routes for this host, then
+    /// routes for any host.
+    pub fn find(&self, host: Option<&str>, path: &str) -> Match<'_> {
         if let Some(endpoint) = builtin::find(path) {
             return Match::Endpoint(endpoint);
         }
         if self.routes.is_empty() || builtin::is_reserved(path) {
             return Match::Nothing;
         }
-        let of_host = || {
+        let for_host = || {
             if self.by_host.is_empty() {
                 return None;
             }
@@ -123,12 +140,13 @@ impl Table {
             };
             prefixes.find(path)
         };
-        of_host()
+        for_host()
             .or_else(|| self.any_host.find(path))
-            .map_or(Match::Nothing, Match::Route)
+            .map_or(Match::Nothing, |index| Match::Route(&self.routes[index]))
     }
 
-    /// Take over what an older table knows about its upstreams' addresses: a reload must not depend on a nameserver.
+    /// Takes over the resolved addresses of upstreams that an older table has too, so that a reload
+    /// doesn't depend on a nameserver.
     pub fn adopt(&self, old: &Table) {
         let known: HashMap<_, _> = old
             .routes
@@ -142,11 +160,7 @@ impl Table {
         }
     }
 
-    pub fn route(&self, index: usize) -> &Route {
-        &self.routes[index]
-    }
-
-    /// Where its routes lead, as URLs.
+    /// The upstreams' origins, as URLs.
     pub fn origins(&self) -> impl Iterator<Item = String> {
         self.routes.iter().map(|route| {
             let upstream = &route.upstream;
@@ -158,6 +172,13 @@ impl Table {
         })
     }
 
+    #[cfg(test)]
+    pub fn set_guards(&mut self, guard: Guard) {
+        for route in &mut self.routes {
+            Arc::get_mut(route).unwrap().guard = guard;
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.routes.len()
     }
@@ -166,16 +187,16 @@ impl Table {
         self.routes.is_empty()
     }
 
-    pub fn metrics(&self, found: Match) -> &Arc<RouteMetrics> {
+    pub fn metrics<'a>(&'a self, found: Match<'a>) -> &'a Arc<RouteMetrics> {
         match found {
             Match::Endpoint(endpoint) => &self.builtins[endpoint.kind as usize],
-            Match::Route(index) => &self.routes[index].metrics,
+            Match::Route(route) => &route.metrics,
             Match::Nothing => &self.unmatched,
         }
     }
 }
 
-/// With nothing but ATI's own paths.
+/// Only the built-in endpoints.
 impl Default for Table {
     fn default() -> Self {
         Table {
@@ -191,7 +212,7 @@ impl Default for Table {
     }
 }
 
-/// A `Host` without its port, and an IPv6 address without its brackets.
+/// A `Host` header without its port, and without the brackets of an IPv6 address.
 pub fn host_name(host: &str) -> &str {
     if let Some(rest) = host.strip_prefix('[') {
         return rest.split(']').next().unwrap_or(rest);
@@ -248,14 +269,14 @@ mod tests {
 
     fn name(table: &Table, host: &str, path: &str) -> String {
         match table.find(Some(host), path) {
-            Match::Route(index) => table.route(index).name.clone(),
+            Match::Route(route) => route.name.clone(),
             Match::Endpoint(endpoint) => endpoint.label.to_owned(),
             Match::Nothing => "-".to_owned(),
         }
     }
 
     #[test]
-    fn host_first_then_the_longest_prefix_on_a_segment_boundary() {
+    fn route_is_found_by_host_then_by_longest_prefix_of_segments() {
         let (table, problems) = table(&[
             ("root", None, Some("/")),
             ("svc", None, Some("/svc/")),
@@ -279,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_paths_win() {
+    fn builtin_endpoint_wins_over_a_route() {
         let (table, _) = table(&[
             ("root", None, Some("/")),
             ("host", Some("h"), None),
@@ -294,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_route_twice_is_a_problem() {
+    fn second_route_with_the_same_host_and_prefix_is_a_problem() {
         let (_, problems) = table(&[("a", None, Some("/svc")), ("b", None, Some("/svc/"))]);
         let text = problems[0].to_string();
         assert!(
@@ -309,14 +330,16 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_looked_up_as_often_as_prefixes_are_deep() {
-        let (table, _) = table(&[("a", None, Some("/a"))]);
+    fn lookups_of_a_long_path_are_bounded_by_the_longest_prefix() {
+        let (table, _) = table(&[("a", None, Some("/a")), ("b", None, Some("/b/c"))]);
         let path = "/x".repeat(500_000);
-        assert_eq!(table.find(None, &path), Match::Nothing);
+        let candidates: Vec<_> = table.any_host.candidates(&path).collect();
+        assert_eq!(candidates, ["/x/x", "/x", ""]);
+        assert!(matches!(table.find(None, &path), Match::Nothing));
     }
 
     #[test]
-    fn hosts() {
+    fn host_name_has_no_port_and_no_brackets() {
         for (host, name) in [
             ("a.b", "a.b"),
             ("a.b:80", "a.b"),

@@ -143,8 +143,8 @@ impl RateWindows {
         saved
     }
 
-    /// As `admit`, for a process that makes one call: reads, counts and writes under a file lock, so
-    /// that calls of all processes count.
+    /// As `admit`, for a process that makes one call: reads, counts and writes under a file lock,
+    /// so that calls of all processes count.
     pub fn admit_shared<'a>(
         &self,
         subject: &str,

@@ -97,7 +97,7 @@ impl GeneratorRecipe {
         let given = given
             .chain(self.args.iter().map(|arg| arg.as_bytes()))
             .chain(self.secrets.iter().map(Secret::expose));
-        Attachment::default().with_needles(given).scrub(&mut text);
+        Attachment::default().with_redacted(given).redact(&mut text);
         let text = String::from_utf8_lossy(&text);
         let text = text.trim();
         let text = &text[..text.floor_char_boundary(LONGEST_ERROR)];

@@ -64,7 +64,7 @@ impl OAuthRecipe {
             .map_err(|e| refused(&e.to_string()))?;
         if !status.is_success() {
             let own = [self.id.expose(), self.secret.expose()].into_iter();
-            Attachment::default().with_needles(own).scrub(&mut body);
+            Attachment::default().with_redacted(own).redact(&mut body);
             return Err(refused(&complaint(status.as_u16(), &body)));
         }
         let body = Zeroizing::new(body);

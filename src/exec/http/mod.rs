@@ -70,7 +70,7 @@ async fn exchange(
         attachment = obtain(credential, source, context).await?;
         response = send::send(&wire, &attachment, source, context).await?;
     }
-    attachment.scrub(&mut response.body);
+    attachment.redact(&mut response.body);
     let result = into_result(response)?;
     match request.invocation.dialect {
         Dialect::Plain => Ok(result),

@@ -11,7 +11,7 @@ use crate::catalog::Tool;
 use crate::catalog::schema::{Encoding, Location, Property, Schema, Style};
 use crate::config::provider::Auth;
 use crate::credential::Credential;
-use crate::egress::EgressError;
+use crate::egress::{EgressError, is_http_url};
 
 /// What a caller may not say through a header parameter.
 const DENIED: [HeaderName; 9] = [
@@ -347,7 +347,7 @@ fn join(base_url: &str, path: &str, query: &str) -> Result<Url, HttpError> {
         text.push_str(query);
     }
     let url = Url::parse(&text).map_err(|_| EgressError::BadUrl("it is no absolute URL"))?;
-    if !matches!(url.scheme(), "http" | "https") {
+    if !is_http_url(&url) {
         return Err(EgressError::BadUrl("it is not http or https").into());
     }
     if !url.username().is_empty() || url.password().is_some() {

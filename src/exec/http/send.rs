@@ -8,6 +8,7 @@ use url::{Origin, Url};
 use super::HttpError;
 use super::request::Wire;
 use crate::credential::Attachment;
+use crate::egress::is_http_url;
 use crate::exec::ExecContext;
 use crate::exec::egress::{append_query, check, client, failed, read};
 use crate::request_id::{self, RequestId};
@@ -113,7 +114,7 @@ impl Hop {
 
     fn follow(&mut self, status: StatusCode, target: &str, home: &Origin) -> Result<(), HttpError> {
         let mut url = self.url.join(target).map_err(|_| HttpError::BadRedirect)?;
-        if !matches!(url.scheme(), "http" | "https") {
+        if !is_http_url(&url) {
             return Err(HttpError::BadRedirect);
         }
         let _ = url.set_username("");

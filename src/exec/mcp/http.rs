@@ -41,8 +41,8 @@ const READ_OF_REFUSAL: usize = 64 << 10;
 /// Answers to a server's requests that are sent at a time. Further requests stay unanswered.
 const CONCURRENT_REPLIES: usize = 4;
 const REPLY_LIMIT: Duration = Duration::from_secs(10);
-/// Some servers never answer `server/discover`. Less than rmcp's own limit, which doesn't apply while
-/// a request is under way.
+/// Some servers never answer `server/discover`. Less than rmcp's own limit, which doesn't apply
+/// while a request is under way.
 const PROBE_LIMIT: Duration = Duration::from_secs(8);
 /// How soon the stream of a call is resumed that broke off.
 const RESUME_DELAY: Duration = Duration::from_millis(250);
@@ -163,7 +163,7 @@ impl Endpoint {
         }
         if !response.status().is_success() {
             let refusal = self.0.refusal(response).await;
-            // Some servers answer 400 to a session that they don't know, after a restart for example.
+            // After a restart, some servers answer 400 to a session that they don't know.
             if status == 400 && had_session && mentions_session(&refusal) {
                 return Err(TransportError::SessionExpired);
             }
@@ -257,7 +257,9 @@ impl EndpointState {
         let status = response.status().as_u16();
         let body = read_beginning(response, READ_OF_REFUSAL).await;
         let body = body.unwrap_or_default();
-        let body = self.attachment.scrub_text(body.trim_ascii(), LONGEST_ERROR);
+        let body = self
+            .attachment
+            .redact_text(body.trim_ascii(), LONGEST_ERROR);
         McpError::Status {
             provider: self.provider.to_string(),
             status,
@@ -380,8 +382,8 @@ impl PostedRequest {
     }
 }
 
-/// Whether a refusal is about the session, in the words of the SDKs. Any other 400 is about the call,
-/// which must not be repeated because of it.
+/// Whether a refusal is about the session, in the words of the SDKs. Any other 400 is about the
+/// call, which must not be repeated because of it.
 fn mentions_session(refusal: &McpError) -> bool {
     let McpError::Status { body, .. } = refusal else {
         return false;

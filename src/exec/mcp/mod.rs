@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! call_tool, list_tools            request.rs
-//!   request_with_retry             at most one retry: on a new session where the old one broke off and
-//!      |                           the call may be repeated, or with a new credential after a 401
+//!   request_with_retry             one retry at most: on another session if the first one broke
+//!      |                           off, or with a new credential after a 401
 //!      |- credentials::obtain
 //!      |- lease_session            open.rs: from the pool (SharedState::sessions), or a new one
-//!      |     open_session          single flight; in the era noted before, else as found out
-//!      |        connect            stdio.rs: child process, lines on its streams (outbox.rs, message.rs)
-//!      |                           http.rs: requests, event streams (events.rs, bounded.rs, message.rs)
+//!      |     open_session          single flight, in the era of MCP that the server speaks
+//!      |        connect            stdio.rs: a child process and its streams (outbox.rs)
+//!      |                           http.rs: requests and event streams (events.rs, bounded.rs)
+//!      |                           message.rs: what a server sends, classified
 //!      |        handshake          handshake.rs: rmcp's service on that transport
 //!      '- Session::call_tool,      session.rs: permits, cancellation, progress (progress.rs)
 //!         Session::list_tools      errors tell what the transport noticed (diagnostics.rs)
@@ -135,9 +136,9 @@ impl Target {
         key
     }
 
-    /// Redacts and cuts what a server says in an error: it may repeat the credential, at any length.
+    /// Redacts and cuts what a server says in an error: it may repeat the credential.
     fn redact(&self, error: McpError, attachment: &Attachment) -> McpError {
-        let redact = |text: String| attachment.scrub_text(text, LONGEST_ERROR);
+        let redact = |text: String| attachment.redact_text(text, LONGEST_ERROR);
         match error {
             McpError::Ended { provider, what } => McpError::Ended {
                 provider,

@@ -1,5 +1,5 @@
-//! A bounded queue of messages to a child's stdin. Sending never waits: a cancelled call would leave
-//! a pending write and its payload behind.
+//! A bounded queue of messages to a child's stdin. Sending never waits: a cancelled call would
+//! leave a pending write and its payload behind.
 
 use std::io;
 use std::sync::Arc;

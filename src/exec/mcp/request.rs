@@ -62,7 +62,7 @@ pub async fn list_tools(
     };
     // Redacted as text: it is shown to every caller, and kept on disk.
     let mut text = serde_json::to_vec(&listing).unwrap_or_default();
-    session.attachment.scrub(&mut text);
+    session.attachment.redact(&mut text);
     let listing = serde_json::from_slice(&text).map_err(|_| McpError::Garbage {
         provider: target.provider.to_string(),
         what: "a list of tools that makes no sense".to_owned(),

@@ -121,7 +121,9 @@ impl PooledSession for Session {
         match removal {
             Removal::Ended => {
                 let error = self.end_reason();
-                let error = self.attachment.scrub_text(error.to_string(), LONGEST_ERROR);
+                let error = self
+                    .attachment
+                    .redact_text(error.to_string(), LONGEST_ERROR);
                 debug!(parent: span, %provider, session, error, "MCP session ended");
             }
             _ => debug!(parent: span, %provider, session, why = ?removal, "MCP session removed"),
@@ -242,7 +244,7 @@ impl Session {
     /// A server may repeat the credential that it was given.
     fn redact_progress(&self, mut progress: Progress) -> Progress {
         let message = progress.message.take();
-        let redact = |text| self.attachment.scrub_text(text, LONGEST_PROGRESS_MESSAGE);
+        let redact = |text| self.attachment.redact_text(text, LONGEST_PROGRESS_MESSAGE);
         progress.message = message.map(redact);
         progress
     }
@@ -264,10 +266,9 @@ impl Session {
             bytes += page.tools.iter().map(length).sum::<usize>();
             tools.extend(page.tools);
             if tools.len() > MOST_TOOLS || bytes > MOST_LIST_MB << 20 {
-                let (thousands, rest) = (MOST_TOOLS / 1000, MOST_TOOLS % 1000);
-                return Err(self.garbage(format!(
-                    "a list of tools of more than {thousands},{rest:03}, or of more than {MOST_LIST_MB} MB"
-                )));
+                let number = format!("{},{:03}", MOST_TOOLS / 1000, MOST_TOOLS % 1000);
+                let bounds = format!("more than {number}, or of more than {MOST_LIST_MB} MB");
+                return Err(self.garbage(format!("a list of tools of {bounds}")));
             }
             ttl_ms = ttl_ms.into_iter().chain(page.ttl_ms).min();
             cursor = page.next_cursor;
@@ -293,8 +294,9 @@ impl Session {
             // A refusal is an answer, too.
             let answered = matches!(answer, Ok(Ok(_) | Err(ServiceError::McpError(_))));
             if !answered {
-                let (provider, serial) = (&session.provider, session.serial);
-                debug!(parent: &session.span, %provider, session = serial, "MCP server is unresponsive");
+                let (provider, span) = (&session.provider, &session.span);
+                let session = session.serial;
+                debug!(parent: span, %provider, session, "MCP server is unresponsive");
             }
             session.unresponsive.store(!answered, Ordering::Relaxed);
             session.probing.store(false, Ordering::Release);

@@ -34,8 +34,8 @@ pub struct StdioTransport {
     /// None once the transport is closed.
     outbox: Option<Outbox>,
     stdout: BufReader<ChildStdout>,
-    /// The beginning of the line that is being read. Kept here because rmcp may drop a `receive` and
-    /// start another.
+    /// The beginning of the line that is being read. Kept here because rmcp may drop a `receive`
+    /// and start another.
     line: Vec<u8>,
     /// Set when stdout has ended: until then the end of stderr is waited for.
     stderr_deadline: Option<Instant>,
@@ -199,7 +199,7 @@ impl Transport<RoleClient> for StdioTransport {
                     }
                 }
                 ServerMessage::Garbage => {
-                    let line = self.attachment.scrub_text(line, LONGEST_STDERR_LINE);
+                    let line = self.attachment.redact_text(line, LONGEST_STDERR_LINE);
                     if self.diagnostics.add_garbage(&line) >= MOST_GARBAGE {
                         self.set_cause("the server speaks something else");
                         return None;
@@ -225,7 +225,7 @@ async fn read_stderr(
 ) {
     let mut stderr = BufReader::new(stderr);
     while let Ok(Some(line)) = short_line(&mut stderr).await {
-        let line = attachment.scrub_text(line.trim_ascii_end(), SHOWN_STDERR_LINE);
+        let line = attachment.redact_text(line.trim_ascii_end(), SHOWN_STDERR_LINE);
         tracing::debug!(%provider, line, "MCP server wrote to stderr");
         log.add(&line);
     }
