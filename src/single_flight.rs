@@ -137,6 +137,10 @@ mod tests {
             self.flight.run(fresh, || None, make).await
         }
 
+        fn failure_is_shared(&self) -> bool {
+            self.flight.failure_for(Instant::now()).is_some()
+        }
+
         async fn get_by_many(self: &Arc<Self>, succeeds: bool) -> Vec<Result<usize, String>> {
             let tasks: Vec<_> = (0..50)
                 .map(|_| {
@@ -171,19 +175,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failure_answers_later_callers_until_the_back_off_is_over() {
-        let first = Duration::from_millis(300);
-        let cache = cache(Backoff::new(first, 10 * first));
+    async fn failure_answers_later_callers_within_the_back_off() {
+        let hour = Duration::from_secs(3600);
+        let cache = cache(Backoff::new(hour, hour));
         assert_eq!(cache.get(false).await, Err("failure 1".to_owned()));
         assert_eq!(cache.get(true).await, Err("failure 1".to_owned()));
-        assert!(cache.flight.has_failed_within(first));
-        tokio::time::sleep(first).await;
-        assert_eq!(cache.get(false).await, Err("failure 2".to_owned()));
-        // The second back-off is twice as long.
-        tokio::time::sleep(first).await;
-        assert_eq!(cache.get(true).await, Err("failure 2".to_owned()));
+        assert!(cache.flight.has_failed_within(hour));
         cache.flight.forgive();
-        assert_eq!(cache.get(true).await, Ok(3));
+        assert!(!cache.flight.has_failed_within(hour));
+        assert_eq!(cache.get(true).await, Ok(2));
+    }
+
+    #[tokio::test]
+    async fn failures_in_a_row_make_the_back_off_longer() {
+        let first = Duration::from_millis(50);
+        let cache = cache(Backoff::new(first, 10 * first));
+        for failures in 1..3 {
+            let begun = Instant::now();
+            let failure = cache.get(false).await;
+            assert_eq!(failure, Err(format!("failure {failures}")));
+            // The back-off answers until it is over.
+            while cache.failure_is_shared() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert!(begun.elapsed() >= failures * first);
+        }
     }
 
     #[tokio::test]

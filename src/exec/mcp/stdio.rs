@@ -271,7 +271,7 @@ mod tests {
 
     #[tokio::test]
     async fn end_is_reported_with_what_the_server_writes_to_stderr_after_stdout_closed() {
-        let cause = cause_of_end("exec 1>&-; sleep 0.2; echo 'no more disk' >&2").await;
+        let cause = cause_of_end("exec 1>&-; sleep 0.1; echo 'no more disk' >&2").await;
         assert!(
             cause.ends_with("the server ended; its last words: no more disk"),
             "{cause}"

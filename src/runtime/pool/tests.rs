@@ -128,15 +128,25 @@ async fn failed_opening_backs_off_until_it_is_forgiven() {
         };
         pool.get(KEY, full, open).await.err().unwrap()
     };
-    assert_eq!(get().await, "no 0");
-    assert_eq!(get().await, "no 0");
-    tokio::time::sleep(FIRST_RETRY + Duration::from_millis(50)).await;
-    assert_eq!(get().await, "no 1");
-    // The second back-off is twice as long.
-    tokio::time::sleep(FIRST_RETRY + Duration::from_millis(50)).await;
-    assert_eq!(get().await, "no 1");
+    let mut begun = Instant::now();
+    let mut error = get().await;
+    assert_eq!(error, "no 0");
+    for failures in 1..3 {
+        // The same error without another attempt, until the back-off is over.
+        let (next_begun, next) = loop {
+            let at = Instant::now();
+            let next = get().await;
+            if next != error {
+                break (at, next);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        assert!(begun.elapsed() >= failures * FIRST_RETRY);
+        assert_eq!(next, format!("no {failures}"));
+        (begun, error) = (next_begun, next);
+    }
     pool.forgive(KEY);
-    assert_eq!(get().await, "no 2");
+    assert_eq!(get().await, "no 3");
 }
 
 #[tokio::test]
