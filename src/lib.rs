@@ -59,6 +59,7 @@ pub mod clock;
 pub mod derived_key;
 pub mod error;
 pub mod files;
+pub mod hop_by_hop;
 pub mod json;
 pub mod pattern;
 pub mod process;

@@ -12,6 +12,7 @@ const LAYERS: &[&[&str]] = &[
         "telemetry",
         "text",
         "files",
+        "hop_by_hop",
         "json",
         "pattern",
         "process",

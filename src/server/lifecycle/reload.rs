@@ -17,7 +17,7 @@ use crate::catalog::{Catalog, Provider, listing_cache};
 use crate::config::{self, Environment, Flags};
 use crate::error::Problem;
 use crate::keyring::SessionKey;
-use crate::snapshot::{Built, Snapshot, BuildFailure};
+use crate::snapshot::{BuildFailure, Built, Snapshot};
 use crate::telemetry::health;
 use crate::telemetry::metrics::METRICS;
 
@@ -140,7 +140,11 @@ impl Reloader {
 
     /// Builds a snapshot from the files as they are now, and refuses it where it would do less than
     /// the old one to keep callers out.
-    fn build(&self, old: &Snapshot, session_key: Option<&SessionKey>) -> Result<Built, BuildFailure> {
+    fn build(
+        &self,
+        old: &Snapshot,
+        session_key: Option<&SessionKey>,
+    ) -> Result<Built, BuildFailure> {
         let mut settings = config::resolve(&self.flags, &self.env).map_err(BuildFailure::from)?;
         warn_about_restart(&old.settings, &settings);
         settings.listeners = keep_listeners(&old.settings.listeners, &settings.listeners);

@@ -18,11 +18,10 @@ use super::downstream::{ByteStream, Downstream};
 use super::http2;
 use super::proxy_protocol::{self, ConnectionSource};
 use crate::config::{Limits, TrustedProxies};
-use crate::gateway::{self, Connection, Gateway};
+use crate::gateway::{self, Gateway, HeaderWatch};
 use crate::snapshot::Snapshot;
 use crate::telemetry::Throttle;
 use crate::telemetry::metrics::METRICS;
-
 
 /// An accepted connection. It is registered with no runtime yet: its worker's isn't known.
 pub enum Accepted {
@@ -171,7 +170,7 @@ async fn http1<S: ByteStream>(
     shutdown: ShutdownWatch,
 ) {
     let stream = Downstream::new(stream, socket, peer);
-    let connection = Arc::new(Connection::default());
+    let connection = Arc::new(HeaderWatch::default());
     let keepalive = limits.keepalive;
     let watched = connection.clone();
     let mut requests = AbortOnDrop(tokio::spawn(async move {
@@ -195,7 +194,7 @@ impl Drop for AbortOnDrop {
 
 /// Returns once a request's header has been awaited for longer than it may take. Checks twice in
 /// that time, so it may return half as long after the limit.
-async fn header_overdue(connection: &Connection, limits: &Limits) {
+async fn header_overdue(connection: &HeaderWatch, limits: &Limits) {
     let tick = limits.header / 2;
     let mut seen = connection.phase();
     let mut waited = Duration::ZERO;
@@ -225,7 +224,7 @@ async fn serve_http1(
     proxy: &Arc<HttpProxy<Gateway>>,
     shutdown: &ShutdownWatch,
     keepalive: Duration,
-    connection: &Arc<Connection>,
+    connection: &Arc<HeaderWatch>,
 ) {
     let mut session = ServerSession::new_http1(stream);
     session.set_keepalive(Some(keepalive.as_secs()));
