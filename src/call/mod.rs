@@ -22,7 +22,7 @@ use crate::egress::Clients;
 use crate::error::{CallError, ExecError};
 use crate::exec::credentials::SharedCredentials;
 use crate::exec::http::HttpError;
-use crate::exec::mcp::{McpError, Told};
+use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, ExecContext, SharedState, SpooledJson, Watcher};
 use crate::json;
 use crate::keyring::Keyring;
@@ -253,7 +253,7 @@ async fn execute(
         Invocation::Http(http) => Ok(over_http(call, tool, http, args).await?),
         Invocation::Mcp(remote) => {
             let target = mcp::target(call)?;
-            let result = exec::mcp::call(remote, args, &target, call.exec_context()).await?;
+            let result = exec::mcp::call_tool(remote, args, &target, call.exec_context()).await?;
             Ok(Answer::Memory(result))
         }
     }
@@ -276,19 +276,20 @@ async fn over_http(
 }
 
 /// Asks an MCP server for its tools, with the credentials that no caller has changed.
-pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<Told, McpError> {
+pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<ToolListing, McpError> {
     let identity = Identity::unrestricted();
     let call = listing_call(provider, &identity, context);
     let target = mcp::target(&call)?;
-    exec::mcp::list(&target, call.exec_context()).await
+    exec::mcp::list_tools(&target, call.exec_context()).await
 }
 
 /// Whether the server has announced a change since that session listed its tools.
 pub fn has_changed(provider: &Arc<Provider>, listed_by: u64, context: Context<'_>) -> bool {
     let identity = Identity::unrestricted();
     let call = listing_call(provider, &identity, context);
-    mcp::target(&call)
-        .is_ok_and(|target| exec::mcp::has_changed(&target, listed_by, call.exec_context()))
+    mcp::target(&call).is_ok_and(|target| {
+        exec::mcp::tools_may_have_changed(&target, listed_by, call.exec_context())
+    })
 }
 
 fn listing_call<'a>(

@@ -19,7 +19,7 @@ use crate::catalog::{Catalog, Provider, Tool, listing_cache};
 use crate::clock::unix_now;
 use crate::config::{Environment, KeyringSettings, Settings};
 use crate::error::{CallError, Code, ExecError, Failure};
-use crate::exec::mcp::{McpError, Told};
+use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, SharedState, Watcher};
 use crate::keyring::Places;
 use crate::request_id::RequestId;
@@ -177,7 +177,10 @@ impl Local {
     }
 
     /// List the tools of several servers at the same time.
-    fn list_all(&self, servers: &[Arc<Provider>]) -> Result<Vec<Result<Told, McpError>>, Failure> {
+    fn list_all(
+        &self,
+        servers: &[Arc<Provider>],
+    ) -> Result<Vec<Result<ToolListing, McpError>>, Failure> {
         self.with_session(servers, async |session| {
             let turns = Semaphore::new(CONCURRENT_LISTINGS);
             let list = async |provider: &Arc<Provider>| {
@@ -312,7 +315,7 @@ impl Session {
         }
     }
 
-    async fn list(&self, provider: &Arc<Provider>) -> Result<Told, McpError> {
+    async fn list(&self, provider: &Arc<Provider>) -> Result<ToolListing, McpError> {
         call::list(provider, self.context()).await
     }
 }

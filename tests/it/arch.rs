@@ -18,6 +18,8 @@ const LAYERS: &[&[&str]] = &[
         "process",
         "request_id",
         "spool",
+        "backoff",
+        "single_flight",
     ],
     &["keyring"],
     &["auth", "egress"],

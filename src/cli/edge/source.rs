@@ -15,7 +15,7 @@ use super::super::{file_failure, problem_failure, runtime};
 use crate::egress;
 use crate::error::{Code, Failure};
 use crate::keyring::Entries;
-use crate::process::{self, Fault, Finished, Spec};
+use crate::process::{self, Finished, ProcessError as Fault, Spec};
 use crate::text;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
