@@ -1,9 +1,10 @@
-//! The search for many patterns at once, over patterns that stay on their locked page. A crate's automaton would copy the
-//! secrets to ordinary memory.
+//! The search for many patterns at once, over patterns that stay on their locked page. A crate's
+//! automaton would copy the secrets to ordinary memory.
 //!
-//! Every pattern has at least `window` bytes. A match whose first `window` bytes have no escape in them is found as Wu and
-//! Manber do it: a table says, for two bytes of the input, how far the search may jump. Any other match is found from its
-//! first escape, which is less than `window` bytes away from its start.
+//! Every pattern has at least `window` bytes. A match whose first `window` bytes have no escape in
+//! them is found as Wu and Manber do it: a table says, for two bytes of the input, how far the
+//! search may jump. Any other match is found from its first escape, which is less than `window`
+//! bytes away from its start.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -290,7 +291,8 @@ impl Step {
         }
     }
 
-    /// The one that begins first. Of two that begin at one place, the longer one, which the undecided one may become.
+    /// The one that begins first. Of two that begin at one place, the longer one, which the
+    /// undecided one may become.
     fn or_longer(self, other: Step) -> Step {
         let end = |step: &Step| match step {
             Step::Match(found) => found.end,
@@ -305,7 +307,8 @@ impl Step {
     }
 }
 
-/// A pass over one input. Each kind of pattern keeps its next match, so that no part is searched twice in vain.
+/// A pass over one input. Each kind of pattern keeps its next match, so that no part is searched
+/// twice in vain.
 pub(super) struct Search<'a> {
     patterns: Option<&'a Patterns>,
     input: &'a [u8],
