@@ -1,5 +1,6 @@
-//! Bodies that may be too big for memory. A [`Spool`] keeps the first bytes in memory and moves all of them to an unlinked
-//! temporary file past a limit. A [`Quota`] bounds the disk space of all spools of the process together.
+//! Bodies that may be too big for memory. A [`Spool`] keeps the first bytes in memory and moves all
+//! of them to an unlinked temporary file past a limit. A [`Quota`] bounds the disk space of all
+//! spools of the process together.
 //!
 //! File work runs on tokio's blocking threads, so a slow disk never stops an async worker.
 
@@ -135,7 +136,8 @@ enum Storage {
     Broken,
 }
 
-/// A body while it is written. After an error, or after a `write` that was cancelled, it refuses every other write.
+/// A body while it is written. After an error, or after a `write` that was cancelled, it refuses
+/// every other write.
 pub struct Spool {
     storage: Storage,
     len: u64,

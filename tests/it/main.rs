@@ -14,6 +14,7 @@ mod front;
 mod handover;
 mod heavy;
 mod hostile;
+mod keyrings;
 mod lifecycle;
 mod listeners;
 mod mcp;
