@@ -9,8 +9,8 @@ use crate::error::Refusal;
 use crate::filters::Target;
 use crate::route::Builtin;
 
-/// Answers built-ins and relays WebSockets. `Ok(false)` means that the answer is written, `Ok(true)`
-/// that the request goes to its upstream.
+/// Answers built-ins and relays WebSockets. `Ok(false)` means that the answer is written,
+/// `Ok(true)` that the request goes to its upstream.
 pub(super) async fn run(
     session: &mut Session,
     ctx: &mut Ctx,

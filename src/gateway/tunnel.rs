@@ -67,7 +67,7 @@ pub(super) fn is_asked_for(request: &RequestHeader) -> bool {
         && lists(CONNECTION, "upgrade")
 }
 
-/// The caller gets its 101 only after the upstream's. Any other answer of the upstream is passed on.
+/// The caller gets its 101 only after the upstream's. Another answer of the upstream is passed on.
 pub(super) async fn run(
     session: &mut Session,
     ctx: &mut Ctx,
@@ -252,8 +252,8 @@ async fn decline(session: &mut Session, ctx: &mut Ctx, mut answer: ResponseHeade
     Ok(false)
 }
 
-/// Take the caller's connection out of Pingora's session. In its place stays a session that has seen
-/// the same request and the same answer, for the hooks that Pingora still calls.
+/// Take the caller's connection out of Pingora's session. In its place stays a session that has
+/// seen the same request and the same answer, for the hooks that Pingora still calls.
 async fn take_over(session: &mut Session, answer: &ResponseHeader) -> Option<(Stream, Vec<u8>)> {
     let stand_in = replay::session(session.to_h1_raw(), answer).await?;
     let mut real = *std::mem::replace(&mut session.downstream_session, stand_in);
