@@ -13,7 +13,8 @@
 //!
 //! ```text
 //! cli -> server -> gateway -> api -> call -> filters -> snapshot -> exec -> catalog | route -> runtime -> config
-//!     -> credential -> auth | egress -> keyring -> error, telemetry, files, json, pattern, process, request_id, spool
+//!     -> credential -> auth | egress -> keyring -> clock, error, telemetry, text, files, hop_by_hop, json, pattern, process,
+//!     request_id, spool
 //! ```
 //!
 //! tests/it/arch.rs holds the rooms to that; ARCHITECTURE.md says why.
@@ -49,11 +50,14 @@ pub mod egress;
 
 pub mod keyring;
 
+pub mod clock;
 pub mod error;
 pub mod files;
+pub mod hop_by_hop;
 pub mod json;
 pub mod pattern;
 pub mod process;
 pub mod request_id;
 pub mod spool;
 pub mod telemetry;
+pub mod text;

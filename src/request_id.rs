@@ -2,7 +2,9 @@
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
 use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 
 /// The header that carries it, in requests of trusted proxies, in answers, and towards upstreams.
 pub const HEADER: &str = "x-request-id";
@@ -21,11 +23,38 @@ impl RequestId {
         let id = (text.len() == 36).then(|| Uuid::try_parse(text).ok())?;
         id.filter(|id| !id.is_nil()).map(RequestId)
     }
+
+    pub fn text(self) -> Text {
+        let mut text = [0; Hyphenated::LENGTH];
+        self.0.hyphenated().encode_lower(&mut text);
+        Text(text)
+    }
+}
+
+/// The text of an id, on the stack: writing a header or a log field allocates nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Text([u8; Hyphenated::LENGTH]);
+
+impl Text {
+    pub fn as_str(&self) -> &str {
+        // Always ASCII: `encode_lower` wrote it.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.hyphenated().fmt(f)
+        f.write_str(self.text().as_str())
+    }
+}
+
+impl Serialize for RequestId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.text().as_str())
     }
 }
 

@@ -1,6 +1,8 @@
+//! `GET /health`.
+
 use serde::Serialize;
 
-use super::Reply;
+use super::{Reply, Request};
 use crate::error::Refusal;
 use crate::snapshot::Snapshot;
 
@@ -16,8 +18,8 @@ struct Health {
     db: &'static str,
 }
 
-pub(super) fn answer(snapshot: &Snapshot) -> Result<Reply, Refusal> {
-    Reply::json(&Health {
+pub(super) fn answer(request: &Request, snapshot: &Snapshot) -> Result<Reply, Refusal> {
+    let health = Health {
         status: "ok",
         version: env!("CARGO_PKG_VERSION"),
         tools: snapshot.catalog.public_count(),
@@ -25,5 +27,6 @@ pub(super) fn answer(snapshot: &Snapshot) -> Result<Reply, Refusal> {
         skills: 0,
         auth: snapshot.auth(),
         db: "disabled",
-    })
+    };
+    Reply::json(request.id, &health)
 }

@@ -1,8 +1,10 @@
-use super::Reply;
+//! `GET /.well-known/jwks.json`: the public keys that tokens are verified with.
+
+use super::{Reply, Request};
 use crate::error::Refusal;
 use crate::snapshot::Snapshot;
 
-pub(super) fn answer(snapshot: &Snapshot) -> Result<Reply, Refusal> {
+pub(super) fn answer(request: &Request, snapshot: &Snapshot) -> Result<Reply, Refusal> {
     let keys = snapshot
         .verifier
         .as_ref()
@@ -14,5 +16,5 @@ pub(super) fn answer(snapshot: &Snapshot) -> Result<Reply, Refusal> {
         .iter()
         .map(|named| named.key.to_jwk(&named.kid))
         .collect();
-    Reply::json(&serde_json::json!({ "keys": keys }))
+    Reply::json(request.id, &serde_json::json!({ "keys": keys }))
 }

@@ -1,32 +1,36 @@
-//! The built-in endpoints: what they answer. How it gets onto the wire is gateway's.
+//! The built-in endpoints: what they answer. How an answer is written is the gateway's part.
 
+mod body;
 mod call;
 mod health;
 mod jwks;
+mod reply;
 mod tools;
 
-use bytes::Bytes;
-use http::StatusCode;
-use serde::Serialize;
+use http::request::Parts;
 use tokio::sync::watch;
+
+pub use body::{Body, BodyError, Piece};
+pub use reply::{Reply, ReplyBody, ReplyStream, StreamError};
 
 use crate::call::{Context, Counting};
 use crate::error::Refusal;
 use crate::filters::Admitted;
+use crate::request_id::RequestId;
 use crate::route::Builtin;
 use crate::runtime::Runtime;
 use crate::snapshot::Snapshot;
 use crate::telemetry::audit::Audit;
 
-/// What outlives the snapshot that a request is judged by.
+/// What lives longer than a snapshot and serves every request.
 pub struct Services {
     pub runtime: Runtime,
     pub audit: Audit,
-    /// True once calls that are still under way have to be given up.
+    /// True once the process ends, and calls and streams under way have to end with it.
     pub abandon: watch::Sender<bool>,
 }
 
-/// What calls are made with, by whoever serves them.
+/// The context of calls that this process serves.
 pub fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a> {
     Context {
         catalog: &snapshot.catalog,
@@ -41,60 +45,39 @@ pub fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a
     }
 }
 
-/// What a request says besides who sends it.
-pub struct Asked<'a> {
-    pub path: &'a str,
-    pub query: Option<&'a str>,
-    pub body: Bytes,
-    /// `X-Ati-Upstream-Url`.
-    pub upstream_url: Option<&'a str>,
+/// A request to a built-in endpoint. No `Debug`: its headers hold the caller's token.
+pub struct Request {
+    pub id: RequestId,
+    /// Method, URI and headers, as the caller sent them.
+    pub parts: Parts,
+    pub body: Body,
 }
 
-/// How much of a body an endpoint reads; the others read none.
-pub fn body_limit(builtin: Builtin, snapshot: &Snapshot) -> Option<usize> {
-    match builtin {
-        Builtin::Call => Some(snapshot.settings.tools.max_call_bytes),
-        _ => None,
+impl Request {
+    pub fn path(&self) -> &str {
+        self.parts.uri.path()
+    }
+
+    pub fn query(&self) -> &str {
+        self.parts.uri.query().unwrap_or_default()
     }
 }
 
-#[derive(Debug)]
-pub struct Reply {
-    pub status: StatusCode,
-    pub content_type: &'static str,
-    pub body: Bytes,
-}
-
-impl Reply {
-    pub fn json(value: &impl Serialize) -> Result<Self, Refusal> {
-        let body = serde_json::to_vec(value).map_err(|_| Refusal::Internal)?;
-        Ok(Reply::from_json(body.into()))
-    }
-
-    fn from_json(body: Bytes) -> Self {
-        Reply {
-            status: StatusCode::OK,
-            content_type: "application/json",
-            body,
-        }
-    }
-}
-
-/// The pass shows that whoever asks may.
+/// `pass` proves that the caller may ask this endpoint.
 pub async fn answer(
     builtin: Builtin,
     pass: &Admitted,
-    asked: Asked<'_>,
+    request: Request,
     snapshot: &Snapshot,
     services: &Services,
 ) -> Result<Reply, Refusal> {
     let identity = || pass.identity().ok_or(Refusal::Internal);
     match builtin {
-        Builtin::Call => call::answer(asked, identity()?, snapshot, services).await,
-        Builtin::Tools => tools::list(&asked, identity()?, snapshot),
-        Builtin::Tool => tools::one(&asked, identity()?, snapshot),
-        Builtin::Health => health::answer(snapshot),
-        Builtin::Jwks => jwks::answer(snapshot),
+        Builtin::Call => call::answer(request, identity()?, snapshot, services).await,
+        Builtin::Tools => tools::list(&request, identity()?, snapshot),
+        Builtin::Tool => tools::one(&request, identity()?, snapshot),
+        Builtin::Health => health::answer(&request, snapshot),
+        Builtin::Jwks => jwks::answer(&request, snapshot),
         Builtin::AdminKeys
         | Builtin::AdminKeysIssue
         | Builtin::AdminKeysBulkRevoke

@@ -1,23 +1,23 @@
-//! `GET /tools` and `GET /tools/{name}`: what this caller may use, and nothing else.
+//! `GET /tools` and `GET /tools/{name}`: the tools that the caller's scopes allow.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use url::form_urlencoded;
 
-use super::{Asked, Reply};
+use super::{Reply, Request};
 use crate::auth::Identity;
 use crate::catalog::{Tool, search};
 use crate::error::Refusal;
 use crate::snapshot::Snapshot;
 
 pub(super) fn list(
-    asked: &Asked<'_>,
+    request: &Request,
     identity: &Identity,
     snapshot: &Snapshot,
 ) -> Result<Reply, Refusal> {
     let (mut provider, mut query) = (None, None);
-    for (name, value) in form_urlencoded::parse(asked.query.unwrap_or_default().as_bytes()) {
+    for (name, value) in form_urlencoded::parse(request.query().as_bytes()) {
         match name.as_ref() {
             "provider" => provider = Some(value),
             "search" => query = Some(value),
@@ -38,22 +38,22 @@ pub(super) fn list(
             found.into_iter().map(|tool| item(tool)).collect()
         }
     };
-    Reply::json(&items)
+    Reply::json(request.id, &items)
 }
 
 pub(super) fn one(
-    asked: &Asked<'_>,
+    request: &Request,
     identity: &Identity,
     snapshot: &Snapshot,
 ) -> Result<Reply, Refusal> {
-    let segment = asked.path.rsplit('/').next().unwrap_or_default();
+    let segment = request.path().rsplit('/').next().unwrap_or_default();
     let name = percent_decode_str(segment).decode_utf8_lossy();
     let tool = snapshot
         .catalog
         .find(&name)
         .filter(|tool| tool.is_allowed(&identity.scopes))
         .ok_or_else(|| Refusal::NoSuchTool(name.chars().take(256).collect()))?;
-    Reply::json(&json!({
+    let described = json!({
         "name": tool.name,
         "description": tool.description,
         "provider": tool.provider.name,
@@ -64,7 +64,8 @@ pub(super) fn one(
         "skills": tool.provider.skills,
         "input_schema": tool.input_schema(),
         "scope": tool.scope,
-    }))
+    });
+    Reply::json(request.id, &described)
 }
 
 fn item(tool: &Tool) -> Value {
@@ -79,7 +80,7 @@ fn item(tool: &Tool) -> Value {
     })
 }
 
-/// `Get`, not `GET`: existing clients read it so.
+/// `Get` instead of `GET`: existing clients expect this form.
 fn method(method: &Method) -> String {
     let (first, rest) = method.as_str().split_at(1);
     first.to_owned() + &rest.to_ascii_lowercase()

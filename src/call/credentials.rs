@@ -11,12 +11,12 @@ use crate::auth::Identity;
 use crate::catalog::Provider;
 use crate::catalog::mcp::Mcp;
 use crate::catalog::provider::{Generator, Http, Program};
+use crate::clock::unix_now;
 use crate::config::provider::{Auth, OAuth2};
 use crate::credential::{Attachment, Credential, Gaps, Lookup, Template};
 use crate::error::ToolError;
 use crate::exec::http::{GeneratorRecipe, Mint, OAuthRecipe, Prepared, Presents, Recipe};
 use crate::keyring::Secret;
-use crate::snapshot::unix_now;
 
 /// `called` is the name of the tool, for generators that want to know.
 pub fn resolve(

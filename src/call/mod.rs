@@ -24,7 +24,8 @@ use crate::exec::mcp::Told;
 use crate::exec::{self, Watcher};
 use crate::json;
 use crate::keyring::Keyring;
-use crate::runtime::{Runtime, now_millis};
+use crate::request_id::RequestId;
+use crate::runtime::Runtime;
 use crate::telemetry::audit::Audit;
 use record::Pending;
 
@@ -67,6 +68,7 @@ pub enum Counting {
 }
 
 pub struct Request<'a> {
+    pub request_id: RequestId,
     /// As the caller wrote it.
     pub name: &'a str,
     pub args: Args<'a>,
@@ -111,7 +113,14 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, C
         .ok_or_else(|| CallError::UnknownTool(request.name.to_owned()))?;
 
     let args = request.args.into_map()?;
-    let pending = Pending::new(request.name, tool, &args, request.identity, context.audit);
+    let pending = Pending::new(
+        request.request_id,
+        request.name,
+        tool,
+        &args,
+        request.identity,
+        context.audit,
+    );
     let outcome = decide(tool, args, request.upstream_url, request.identity, context).await;
     pending.end(&outcome);
     outcome
@@ -164,7 +173,7 @@ fn limit(tool: &Tool, identity: &Identity, context: Context<'_>) -> Result<(), C
         .rates
         .iter()
         .filter(|(pattern, _)| scope::grants(pattern, &name));
-    let (rates, now) = (&context.runtime.rates, now_millis());
+    let (rates, now) = (&context.runtime.rates, crate::clock::unix_millis());
     let counted = match context.counting {
         Counting::Here => rates.admit(&identity.subject, matching, now),
         Counting::Shared => rates

@@ -7,10 +7,12 @@ use super::Output;
 use crate::auth::Identity;
 use crate::catalog::Tool;
 use crate::error::CallError;
+use crate::request_id::RequestId;
 use crate::telemetry::audit::{self, Audit, Entry};
 
 /// A call under way. However it ends, it is counted and leaves its line: also where whoever waited for it is gone.
 pub struct Pending<'a> {
+    request_id: RequestId,
     name: &'a str,
     tool: &'a Tool,
     args: Box<RawValue>,
@@ -22,6 +24,7 @@ pub struct Pending<'a> {
 
 impl<'a> Pending<'a> {
     pub fn new(
+        request_id: RequestId,
         name: &'a str,
         tool: &'a Tool,
         args: &Map<String, Value>,
@@ -29,6 +32,7 @@ impl<'a> Pending<'a> {
         audit: &'a Audit,
     ) -> Self {
         Pending {
+            request_id,
             name,
             tool,
             args: audit::redact(args),
@@ -59,7 +63,9 @@ impl<'a> Pending<'a> {
             agent_sub: &self.identity.subject,
             job_id: self.identity.job_id.as_deref(),
             sandbox_id: self.identity.sandbox_id.as_deref(),
-            error: error.map(|error| audit::clip(&error)),
+            request_id: Some(self.request_id),
+            error: error
+                .map(|error| crate::text::clip_chars(&error, audit::LONGEST_ERROR).to_owned()),
         });
     }
 }

@@ -127,7 +127,10 @@ impl<'a> Client<'a> {
             agent_sub: claim("sub").unwrap_or("unknown"),
             job_id: claim("job_id"),
             sandbox_id: claim("sandbox_id"),
-            error: failure.map(|failure| audit::clip(&failure.message)),
+            request_id: None,
+            error: failure.map(|failure| {
+                crate::text::clip_chars(&failure.message, audit::LONGEST_ERROR).to_owned()
+            }),
         });
     }
 }

@@ -5,9 +5,9 @@ use time::format_description::well_known::Rfc3339;
 use super::{Format, output};
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{self, Verifier};
+use crate::clock::unix_now;
 use crate::config::Environment;
 use crate::error::{Code, Failure};
-use crate::snapshot::unix_now;
 
 #[derive(clap::Subcommand)]
 pub enum Command {

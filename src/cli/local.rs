@@ -10,6 +10,7 @@ use crate::auth::token::{TokenFault, Verifier};
 use crate::call::{self, Args, Context, Counting, Output};
 use crate::catalog::mcp::Listing;
 use crate::catalog::{Catalog, Provider, Specs, Tool, remembered};
+use crate::clock::unix_now;
 use crate::config::{self, AUDIT_FILE, Environment, ToolSettings};
 use crate::egress::{self, Clients, Resolver};
 use crate::error::{CallError, Code, Failure, McpError};
@@ -18,7 +19,6 @@ use crate::exec::mcp::Told;
 use crate::exec::{self, Watcher};
 use crate::keyring::{self, Fallback, Keyring, Places};
 use crate::runtime::Runtime;
-use crate::snapshot::unix_now;
 use crate::telemetry::audit::Audit;
 
 /// A list of tools that is younger needn't be asked for again.
@@ -97,6 +97,7 @@ impl Local {
                 catalog = self.listed(&catalog, provider, told.listing);
             }
             let request = call::Request {
+                request_id: crate::request_id::RequestId::generate(),
                 name,
                 args,
                 identity: &self.identity,

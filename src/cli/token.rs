@@ -12,9 +12,9 @@ use crate::auth::rate::Rate;
 use crate::auth::token::{
     self, Claims, DEFAULT_AUDIENCE, Namespace, Signer, VerificationKey, Verifier,
 };
+use crate::clock::unix_now;
 use crate::config::{self, Environment, Flags};
 use crate::error::{Code, Failure, Problem};
-use crate::snapshot::unix_now;
 
 #[derive(clap::Subcommand)]
 pub enum Command {

@@ -1,7 +1,6 @@
 //! Providers that were loaded for a while: `<ati_dir>/cache/providers/<name>.json`.
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -10,6 +9,7 @@ use toml::Table;
 use tracing::debug;
 
 use super::manifest::{ManifestFile, Origin, is_provider_name};
+use crate::clock::unix_now;
 
 /// What of a cached provider is a field of a manifest.
 const FIELDS: [&str; 15] = [
@@ -107,6 +107,5 @@ fn remaining(created: &str, ttl: u64) -> Option<u64> {
     let end = u64::try_from(created.unix_timestamp())
         .ok()?
         .saturating_add(ttl);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
-    end.checked_sub(now).filter(|left| *left > 0)
+    end.checked_sub(unix_now()).filter(|left| *left > 0)
 }

@@ -24,6 +24,7 @@ pub(super) struct File {
     pub(super) env_keys: Option<bool>,
     pub(super) allow_empty: Option<bool>,
     pub(super) passthrough: Option<bool>,
+    pub(super) forward_request_id: Option<bool>,
     pub(super) egress: egress::Settings,
     pub(super) max_call: Option<usize>,
     pub(super) max_response: Option<usize>,
@@ -79,6 +80,7 @@ pub(super) fn read(path: Option<&Path>, problems: &mut Vec<Problem>) -> File {
 
     let mut s = root.section("passthrough");
     file.passthrough = s.take("enabled");
+    file.forward_request_id = s.take("forward_request_id");
     s.finish();
 
     let mut s = root.section("egress");

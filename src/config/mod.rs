@@ -56,6 +56,8 @@ pub struct Settings {
     pub drain: Duration,
     pub keyring: KeyringSettings,
     pub passthrough: bool,
+    /// Whether requests to routes' upstreams carry their request id.
+    pub forward_request_id: bool,
     pub egress: egress::Settings,
     pub guard: Guard,
     pub tools: ToolSettings,
@@ -93,6 +95,7 @@ impl Default for Settings {
                 allow_empty: false,
             },
             passthrough: false,
+            forward_request_id: false,
             egress: egress::Settings::default(),
             guard: Guard::Off,
             tools: ToolSettings::default(),
@@ -298,6 +301,7 @@ pub fn resolve(flags: &Flags, env: &Environment) -> Result<Settings, Vec<Problem
             allow_empty: flags.allow_empty_keyring || file.allow_empty.unwrap_or(false),
         },
         passthrough: flags.enable_passthrough || file.passthrough.unwrap_or(false),
+        forward_request_id: file.forward_request_id.unwrap_or(false),
         egress: file.egress,
         guard: env.guard,
         tools: ToolSettings {

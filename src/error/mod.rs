@@ -2,16 +2,18 @@
 //!
 //! [`Refusal`] is what a caller over HTTP gets instead of an answer. [`Failure`] ends a command.
 //! [`Problem`] is one problem in what an operator configured; problems are collected and reported
-//! together. [`Verdict`], [`TokenFault`] and [`BearerFault`] say why a caller isn't believed.
+//! together. [`Success`] is the status of an answer. [`Verdict`], [`TokenFault`] and [`BearerFault`] say why a caller isn't believed.
 
 mod call;
 mod failure;
 mod problem;
 mod refusal;
+mod success;
 mod verdict;
 
 pub use call::{CallError, McpError, ToolError};
 pub use failure::{Code, Failure};
 pub use problem::{Intro, Problem};
 pub use refusal::{AfterRefusal, Refusal, RefusalBody, UpstreamFault};
+pub use success::Success;
 pub use verdict::{BearerFault, TokenFault, Verdict};

@@ -3,9 +3,9 @@
 use super::*;
 use crate::auth::keys::PrivateKey;
 use crate::auth::token::{Claims, Signer};
+use crate::clock::unix_now;
 use crate::config::{self, Environment, Flags};
 use crate::route::Builtin;
-use crate::snapshot::unix_now;
 
 const SECRET: &str = "s3cret";
 const ADMIN: &str = "adm1n";

@@ -1,70 +1,83 @@
-//! A request's body, for the endpoints that need it whole.
+//! The caller's side of a built-in request: its body, which is read as the endpoint asks for it,
+//! and after the body's end the question whether the caller is still there.
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, EXPECT};
+use pingora_error::{Error, ErrorType};
 use pingora_proxy::Session;
+use tokio::sync::mpsc;
 
-/// All of it, or why not. A trickle doesn't hold its place forever.
-pub(super) async fn read(
-    session: &mut Session,
-    limit: usize,
-    patience: Duration,
+use crate::api::{Body, BodyError, Piece};
+
+pub(super) struct Upload {
+    /// None once the body was read, or the endpoint dropped it.
+    pieces: Option<mpsc::Sender<Piece>>,
+    /// The caller waits for a 100 before it sends its body.
+    expects_continue: bool,
     stall: Duration,
-) -> Result<Bytes, String> {
-    tokio::time::timeout(patience, read_all(session, limit, stall))
-        .await
-        .unwrap_or_else(|_| Err(format!("not complete after {} s", patience.as_secs())))
 }
 
-/// A length that is announced and too large is refused before a byte is read.
-async fn read_all(session: &mut Session, limit: usize, stall: Duration) -> Result<Bytes, String> {
-    let too_large = || format!("length limit exceeded: more than {limit} bytes");
-    let headers = &session.req_header().headers;
-    let announced: usize = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok()?.parse().ok())
-        .unwrap_or(0);
-    if announced > limit {
-        return Err(too_large());
-    }
-    if headers.contains_key(EXPECT) {
-        session
-            .write_continue_response()
-            .await
-            .map_err(|_| gone())?;
-    }
-    let mut first = Bytes::new();
-    let mut rest = BytesMut::new();
-    // Pingora bounds the reads of HTTP/1 only.
-    let mut next = async || {
-        let chunk = tokio::time::timeout(stall, session.read_request_body()).await;
-        chunk.map_err(|_| gone())?.map_err(|_| gone())
-    };
-    while let Some(chunk) = next().await? {
-        if first.len() + rest.len() + chunk.len() > limit {
-            return Err(too_large());
-        }
-        // Most bodies come in one piece, and need no copy.
-        if first.is_empty() && rest.is_empty() {
-            first = chunk;
+impl Upload {
+    /// The body of this request for its endpoint, and what feeds it.
+    pub fn new(session: &mut Session, stall: Duration) -> (Self, Body) {
+        let headers = &session.req_header().headers;
+        let expects_continue = headers.contains_key(EXPECT);
+        let announced = headers
+            .get(CONTENT_LENGTH)
+            .and_then(|value| value.to_str().ok()?.parse().ok());
+        let (pieces, body) = if session.is_body_empty() {
+            (None, Body::empty())
         } else {
-            if rest.is_empty() {
-                rest.reserve(announced.max(first.len() + chunk.len()));
-                rest.extend_from_slice(&first);
-                first = Bytes::new();
+            let (pieces, body) = Body::channel(announced);
+            (Some(pieces), body)
+        };
+        let upload = Upload {
+            pieces,
+            expects_continue,
+            stall,
+        };
+        (upload, body)
+    }
+
+    /// Runs next to the endpoint, and next to the writing of its answer. Returns when the caller
+    /// has left. Cancel-safe: after its future was dropped it can be called again.
+    pub async fn pump(&mut self, session: &mut Session) -> Box<Error> {
+        while let Some(pieces) = &self.pieces {
+            // An error: the endpoint answered without reading the body to its end.
+            let Ok(slot) = pieces.reserve().await else {
+                self.pieces = None;
+                break;
+            };
+            if std::mem::take(&mut self.expects_continue)
+                && let Err(e) = session.write_continue_response().await
+            {
+                return left(e);
             }
-            rest.extend_from_slice(&chunk);
+            // Pingora bounds the reads of HTTP/1 only.
+            let read = tokio::time::timeout(self.stall, session.read_request_body()).await;
+            let piece = match read {
+                Ok(Ok(piece)) => Ok(piece),
+                Ok(Err(e)) => Err(BodyError::Broken(e)),
+                Err(_) => Err(BodyError::Stalled),
+            };
+            let ended = !matches!(piece, Ok(Some(_)));
+            slot.send(piece);
+            if ended {
+                self.pieces = None;
+            }
+        }
+        // Pingora can't look for the end of the connection while a part of the body is unread.
+        if !session.is_body_done() {
+            return std::future::pending().await;
+        }
+        match session.downstream_session.read_body_or_idle(true).await {
+            Err(e) => left(e),
+            Ok(_) => Error::new_down(ErrorType::ConnectionClosed),
         }
     }
-    Ok(if rest.is_empty() {
-        first
-    } else {
-        rest.freeze()
-    })
 }
 
-fn gone() -> String {
-    "the connection broke, or nothing came for too long".to_owned()
+fn left(cause: Box<Error>) -> Box<Error> {
+    Error::because(ErrorType::ConnectionClosed, "", cause).into_down()
 }

@@ -4,11 +4,12 @@ use super::Ctx;
 
 /// Nothing was sent yet, so the next address may be tried, whatever the method.
 pub(super) fn run(mut e: Box<Error>, ctx: &mut Ctx) -> Box<Error> {
-    ctx.attempt += 1;
+    ctx.dial.attempt += 1;
     let more = ctx
+        .dial
         .addresses
         .as_ref()
-        .is_some_and(|addresses| ctx.attempt < addresses.len());
+        .is_some_and(|addresses| ctx.dial.attempt < addresses.len());
     e.set_retry(more);
     e
 }

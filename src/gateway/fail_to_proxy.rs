@@ -5,21 +5,22 @@ use std::time::Duration;
 use pingora_error::{Error, ErrorSource, ErrorType};
 use pingora_proxy::{FailToProxy, Session};
 
-use super::{Ctx, respond};
+use super::{Ctx, respond, stream};
 use crate::error::{AfterRefusal, Refusal, UpstreamFault};
 use crate::telemetry::metrics::METRICS;
 
-/// A refused caller that is still sending gets this much time and attention, so that it reads the answer and not a reset.
+/// How long, and how many bytes of, a refused caller's body are read and dropped: a connection that
+/// closes with bytes unread is reset, and the caller would not see the answer.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 1 << 20;
 
 pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> FailToProxy {
-    let gone = FailToProxy {
+    let unanswered = FailToProxy {
         error_code: 0,
         can_reuse_downstream: false,
     };
-    if ctx.refusal.is_none() && is_gone(e) {
-        return gone;
+    if ctx.refusal.is_none() && (has_left(e) || *e.etype() == stream::BROKEN_OFF) {
+        return unanswered;
     }
     let refusal = ctx
         .refusal
@@ -33,8 +34,13 @@ pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> Fail
     if let (Refusal::Upstream(fault), Some(forward)) = (&refusal, ctx.forward()) {
         METRICS.upstream_failed(&forward.route.name, fault.kind());
     }
+    if refusal == Refusal::Internal {
+        let cause = super::cause(e);
+        let (id, kind) = (ctx.request_id, e.etype().as_str());
+        tracing::error!(request_id = %id, kind, error = cause, "a request failed inside of ati");
+    }
     if session.response_written().is_some() {
-        return gone;
+        return unanswered;
     }
     let had_body = !session.is_body_empty();
     let connection = refusal.connection();
@@ -43,7 +49,7 @@ pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> Fail
         session.set_keepalive(None);
     }
     if respond::refusal(session, ctx, &refusal).await.is_err() {
-        return gone;
+        return unanswered;
     }
     if had_body && connection != AfterRefusal::CloseUnread {
         linger(session).await;
@@ -54,7 +60,7 @@ pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> Fail
     }
 }
 
-/// What an upstream's failure was, by Pingora's type of it.
+/// What Pingora's type of an upstream's failure means.
 pub(super) fn fault(e: &Error) -> UpstreamFault {
     match e.etype() {
         ErrorType::ConnectTimedout => UpstreamFault::ConnectTimeout,
@@ -78,8 +84,8 @@ pub(super) fn fault(e: &Error) -> UpstreamFault {
     }
 }
 
-/// Whether the caller left, so that there is nobody to answer.
-fn is_gone(e: &Error) -> bool {
+/// Whether the caller left before its answer.
+fn has_left(e: &Error) -> bool {
     *e.esource() == ErrorSource::Downstream
         && matches!(
             e.etype(),
@@ -92,21 +98,19 @@ fn is_gone(e: &Error) -> bool {
 }
 
 async fn linger(session: &mut Session) {
-    if session
-        .req_header()
-        .headers
-        .contains_key(http::header::EXPECT)
-    {
-        return; // it waits for a 100 that won't come, and has sent nothing
+    // A caller that waits for a 100, which won't come, has sent nothing.
+    let headers = &session.req_header().headers;
+    if headers.contains_key(http::header::EXPECT) {
+        return;
     }
-    let read_away = async {
-        let mut read = 0;
+    let read = async {
+        let mut length = 0;
         while let Ok(Some(chunk)) = session.read_request_body().await {
-            read += chunk.len();
-            if read > LINGER_BYTES {
+            length += chunk.len();
+            if length > LINGER_BYTES {
                 return;
             }
         }
     };
-    let _ = tokio::time::timeout(LINGER, read_away).await;
+    let _ = tokio::time::timeout(LINGER, read).await;
 }

@@ -1,18 +1,20 @@
-//! The request path as Pingora walks it: one file per hook. Decisions are made in `filters` and `api`; here they are only
-//! carried between them and the wire.
+//! Pingora's hooks, one file each, in the order in which Pingora calls them. `filters` and `api`
+//! make the decisions; the hooks carry them out.
 
 mod body;
-mod connection;
 mod ctx;
 mod early_request_filter;
 mod fail_to_connect;
 mod fail_to_proxy;
+mod header_watch;
+mod load;
 mod logging;
 mod proxy_upstream_filter;
 mod request_body_filter;
 mod request_filter;
 mod respond;
 mod response_filter;
+mod stream;
 mod tunnel;
 mod upstream_peer;
 mod upstream_request_filter;
@@ -20,6 +22,7 @@ mod upstream_response_body_filter;
 mod upstream_response_filter;
 
 use std::any::Any;
+use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,15 +38,16 @@ use pingora_error::{Error, ErrorType, Result};
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, Session};
 
-pub use connection::Connection;
-pub use ctx::{Ctx, Load};
+pub use ctx::Ctx;
+pub use header_watch::HeaderWatch;
+pub use load::Load;
 
 use crate::api::Services;
 use crate::config::Peer;
 use crate::error::Refusal;
 use crate::snapshot::Snapshot;
 
-/// Who is at the other end, as far as trust is concerned.
+/// The other end of a connection, as the list of trusted proxies knows it.
 pub fn peer(address: Option<&SocketAddr>) -> Peer {
     match address {
         Some(SocketAddr::Inet(address)) => Peer::Inet(address.ip()),
@@ -56,7 +60,7 @@ pub struct Gateway {
     current: Arc<ArcSwap<Snapshot>>,
     load: Arc<Load>,
     services: Arc<Services>,
-    /// For connections that are no longer HTTP.
+    /// Dials the upstreams of tunnels, whose connections are no longer HTTP.
     dialer: TransportConnector,
 }
 
@@ -76,32 +80,57 @@ impl Gateway {
     }
 }
 
-/// Note the refusal and leave the path: `fail_to_proxy` writes it.
+const REFUSED: ErrorType = ErrorType::Custom("refused");
+
+/// Keep the refusal and end the request with an error, so that Pingora calls `fail_to_proxy`, which
+/// writes it.
 fn refuse<T>(ctx: &mut Ctx, refusal: Refusal) -> Result<T> {
     ctx.refusal = Some(refusal);
-    Err(Error::new(ErrorType::Custom("refused")))
+    Err(Error::new(REFUSED))
+}
+
+/// The cause is for the access line, and not for the caller.
+fn refuse_because<T>(
+    ctx: &mut Ctx,
+    refusal: Refusal,
+    cause: Box<dyn StdError + Send + Sync>,
+) -> Result<T> {
+    ctx.refusal = Some(refusal);
+    Err(Error::because(REFUSED, "", cause))
+}
+
+/// The innermost cause, in the words of the operating system or of a library. None of Pingora's own
+/// texts: they can hold parts of a URL, and so a key.
+fn cause(e: &Error) -> Option<String> {
+    let root = e.root_cause();
+    match root.downcast_ref::<Error>() {
+        None => Some(root.to_string()),
+        Some(last) if std::ptr::eq(last, e) => None,
+        // Pingora doesn't look into an error of its own that was boxed as another one's cause.
+        Some(inner) => cause(inner),
+    }
 }
 
 #[async_trait]
 impl ProxyHttp for Gateway {
-    /// Boxed: Pingora moves it from future to future, and every one of them is copied to the heap with room for it.
+    /// Boxed, because every future that Pingora makes for the request holds it by value.
     type CTX = Box<Ctx>;
 
-    /// Pins the one snapshot that this request is judged by.
+    /// Pins one snapshot: a reload doesn't change the rules in the middle of a request.
     fn new_ctx(&self) -> Box<Ctx> {
         Box::new(Ctx::new(self.current.load_full(), &self.load))
     }
 
-    /// None: bodies pass as they are.
+    /// Without modules, bodies pass unchanged.
     fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
 
     fn on_connection_reuse(
         &self,
         _session: &mut Session,
         ctx: &mut Box<Ctx>,
-        connection: Box<dyn Any + Send + Sync>,
+        watch: Box<dyn Any + Send + Sync>,
     ) {
-        ctx.connection = connection.downcast().ok().map(|boxed| *boxed);
+        ctx.header_watch = watch.downcast().ok().map(|boxed| *boxed);
     }
 
     async fn early_request_filter(&self, session: &mut Session, ctx: &mut Box<Ctx>) -> Result<()> {
@@ -200,7 +229,7 @@ impl ProxyHttp for Gateway {
         logging::run(session, e, ctx);
     }
 
-    /// Pingora's own error lines would carry the URL; ours say what is to be said.
+    /// Pingora's own error lines hold the URL, and so perhaps a key. The access line replaces them.
     fn suppress_error_log(&self, _: &Session, _: &Box<Ctx>, _: &Error) -> bool {
         true
     }

@@ -1,14 +1,16 @@
 use pingora_core::connectors::TransportConnector;
-use pingora_error::{Error, ErrorType, Result};
+use pingora_error::Result;
 use pingora_proxy::Session;
 
-use super::{Ctx, body, refuse, respond, tunnel};
-use crate::api::{self, Asked, Services};
-use crate::error::{CallError, Refusal};
+use super::body::Upload;
+use super::{Ctx, refuse, respond, tunnel};
+use crate::api::{self, Services};
+use crate::error::Refusal;
 use crate::filters::Target;
 use crate::route::Builtin;
 
-/// Built-ins are answered and WebSockets relayed here. `Ok(false)` is Pingora's word for "done", `Ok(true)` for "to the upstream".
+/// Answers built-ins and relays WebSockets. `Ok(false)` means that the answer is written,
+/// `Ok(true)` that the request goes to its upstream.
 pub(super) async fn run(
     session: &mut Session,
     ctx: &mut Ctx,
@@ -18,8 +20,8 @@ pub(super) async fn run(
     let Some(pass) = &ctx.admitted else {
         return refuse(ctx, Refusal::Internal);
     };
+    // Both boxed: their futures are large, and this one is moved for every request to an upstream.
     match pass.target() {
-        // Boxed, as below.
         Target::Public(builtin)
         | Target::Admin(builtin)
         | Target::Builtin {
@@ -30,7 +32,6 @@ pub(super) async fn run(
         }
         Target::Upstream { forward, .. } => {
             if forward.route.websockets && tunnel::is_asked_for(session.req_header()) {
-                // Boxed: its future is large, and would be moved with this one by every request that is no WebSocket.
                 Box::pin(tunnel::run(session, ctx, dialer)).await
             } else {
                 Ok(true)
@@ -45,41 +46,27 @@ async fn answer(
     ctx: &mut Ctx,
     services: &Services,
 ) -> Result<()> {
-    let mut body = bytes::Bytes::new();
-    if let Some(limit) = api::body_limit(builtin, &ctx.snapshot) {
-        let settings = &ctx.snapshot.settings;
-        let (patience, stall) = (settings.tools.timeout, settings.limits.stall);
-        match body::read(session, limit, patience, stall).await {
-            Ok(read) => body = read,
-            Err(why) => return refuse(ctx, unreadable(why)),
-        }
-    }
     let Some(pass) = &ctx.admitted else {
         return refuse(ctx, Refusal::Internal);
     };
-    let uri = session.req_header().uri.clone();
-    let upstream_url = session.req_header().headers.get("x-ati-upstream-url");
-    let upstream_url = upstream_url.map(|url| String::from_utf8_lossy(url.as_bytes()).into_owned());
-    let asked = Asked {
-        path: uri.path(),
-        query: uri.query(),
+    let stall = ctx.snapshot.settings.limits.stall;
+    let (mut upload, body) = Upload::new(session, stall);
+    let request = api::Request {
+        id: ctx.request_id,
+        parts: (**session.req_header()).clone(),
         body,
-        upstream_url: upstream_url.as_deref(),
     };
-    let answer = tokio::select! {
+    let answered = tokio::select! {
         biased;
-        answer = api::answer(builtin, pass, asked, &ctx.snapshot, services) => answer,
-        // A call that nobody waits for is given up, and its place with it.
-        _ = session.downstream_session.read_body_or_idle(true) => {
-            return Err(Error::new_down(ErrorType::ConnectionClosed));
-        }
+        answered = api::answer(builtin, pass, request, &ctx.snapshot, services) => answered,
+        // The call of a caller that left is dropped, so that it no longer counts against a limit.
+        left = upload.pump(session) => return Err(left),
     };
-    match answer {
-        Ok(reply) => respond::reply(session, ctx, reply).await,
+    match answered {
+        Ok(reply) => {
+            let abandoned = services.abandon.subscribe();
+            respond::reply(session, ctx, reply, &mut upload, abandoned).await
+        }
         Err(refusal) => refuse(ctx, refusal),
     }
-}
-
-fn unreadable(why: String) -> Refusal {
-    Refusal::Call(Box::new(CallError::UnreadableBody(why)))
 }

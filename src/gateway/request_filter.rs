@@ -1,17 +1,18 @@
 use pingora_error::Result;
 use pingora_proxy::Session;
 
+use super::load::RouteGuard;
 use super::{Ctx, refuse};
 use crate::auth::signature::Verdict;
+use crate::clock::unix_now;
 use crate::filters;
 use crate::route::Match;
-use crate::snapshot::unix_now;
 use crate::telemetry::record;
 
-/// Longer ids are nobody's job.
+/// A longer job id isn't logged: no sandbox has one.
 const JOB_ID_LENGTH: usize = 128;
 
-/// Admission. `Ok(false)` is Pingora's word for "go on".
+/// Admission. `Ok(false)` means that the request goes on to the next hook.
 pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
     let request = session.req_header();
     let raw_header = || session.as_http1().map(|_| session.to_h1_raw());
@@ -26,7 +27,7 @@ pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
 
     let unmatched = || ctx.snapshot.routes.metrics(Match::Nothing).clone();
     let route = ctx.trail.metrics.take().unwrap_or_else(unmatched);
-    ctx.enter(route);
+    ctx.route = Some(RouteGuard::enter(route));
     if let Some(verdict) = ctx.trail.verdict {
         log_signature(session, ctx, verdict);
     }
@@ -39,7 +40,7 @@ pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
     }
 }
 
-/// Scripts grep these records, by message and by `"reason":"valid"`.
+/// Scripts of existing deployments search for these records, by message and by `"reason":"valid"`.
 fn log_signature(session: &Session, ctx: &Ctx, verdict: Verdict) {
     let settings = &ctx.snapshot.settings;
     if !ctx.log.signatures || !tracing::enabled!(target: "ati::sig_verify", tracing::Level::INFO) {
@@ -53,12 +54,16 @@ fn log_signature(session: &Session, ctx: &Ctx, verdict: Verdict) {
         .filter(|id| id.len() <= JOB_ID_LENGTH);
     record::emit("sig_verify", |record| {
         record
+            .str("request_id", ctx.request_id.text().as_str())
             .str("mode", settings.signature.mode.as_str())
             .bool("valid", verdict.is_valid())
             .str("reason", &verdict.reason())
             .str("job_id", job_id.unwrap_or("none"))
             .str("method", request.method.as_str())
-            .str("path", record::clip(request.uri.path()))
+            .str(
+                "path",
+                crate::text::clip(request.uri.path(), record::LONGEST_PATH),
+            )
             .str("target", "ati::sig_verify");
     });
 }

@@ -1,28 +1,43 @@
-//! Answers of our own, on the wire.
+//! Answers of ati's own, written to the caller.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use http::StatusCode;
-use pingora_error::Result;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Method};
+use pingora_error::{Error, Result};
 use pingora_http::ResponseHeader;
 use pingora_proxy::Session;
+use tokio::sync::watch;
 
-use super::Ctx;
-use crate::api::Reply;
+use super::body::Upload;
+use super::{Ctx, stream};
+use crate::api::{Reply, ReplyBody};
 use crate::auth::signature::Mode;
 use crate::error::{Refusal, RefusalBody};
+use crate::request_id;
 
-pub(super) async fn reply(session: &mut Session, ctx: &Ctx, reply: Reply) -> Result<()> {
-    write(
-        session,
-        ctx,
-        reply.status,
-        Some(reply.content_type),
-        None,
-        reply.body,
-    )
-    .await
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const REQUEST_ID: HeaderName = HeaderName::from_static(request_id::HEADER);
+
+pub(super) async fn reply(
+    session: &mut Session,
+    ctx: &Ctx,
+    reply: Reply,
+    upload: &mut Upload,
+    abandoned: watch::Receiver<bool>,
+) -> Result<()> {
+    let mut header = ResponseHeader::build(reply.status, Some(reply.headers.len() + 5))?;
+    for (name, value) in reply.headers {
+        header.append_header(name, value)?;
+    }
+    stamp(&mut header, ctx)?;
+    match reply.body {
+        ReplyBody::Whole(body) => write(session, header, body).await,
+        ReplyBody::Stream(body) => {
+            stream::write(session, ctx, header, body, upload, abandoned).await
+        }
+    }
 }
 
 pub(super) async fn refusal(session: &mut Session, ctx: &Ctx, refusal: &Refusal) -> Result<()> {
@@ -36,49 +51,44 @@ pub(super) async fn refusal(session: &mut Session, ctx: &Ctx, refusal: &Refusal)
             let text = serde_json::Value::String(error.to_string());
             let result = error.raw().unwrap_or("null");
             let body = format!("{{\"result\":{result},\"error\":{text}}}");
-            (Some("application/json"), Bytes::from(body))
+            (Some(JSON), Bytes::from(body))
         }
     };
-    write(
-        session,
-        ctx,
-        refusal.status(),
-        content_type,
-        refusal.header(),
-        body,
-    )
-    .await
-}
-
-fn json(value: serde_json::Value) -> (Option<&'static str>, Bytes) {
-    (Some("application/json"), Bytes::from(value.to_string()))
-}
-
-async fn write(
-    session: &mut Session,
-    ctx: &Ctx,
-    status: StatusCode,
-    content_type: Option<&'static str>,
-    extra: Option<(&'static str, &'static str)>,
-    body: Bytes,
-) -> Result<()> {
-    let mut header = ResponseHeader::build(status, Some(5))?;
+    let mut header = ResponseHeader::build(refusal.status(), Some(5))?;
     if let Some(content_type) = content_type {
-        header.insert_header("content-type", content_type)?;
+        header.insert_header(CONTENT_TYPE, content_type)?;
     }
-    if let Some((name, value)) = extra {
+    if let Some((name, value)) = refusal.header() {
         header.insert_header(name, value)?;
     }
-    header.insert_header("content-length", body.len())?;
-    add_signature_status(&mut header, ctx)?;
-    session
-        .write_response_header(Box::new(header), false)
-        .await?;
-    session.write_response_body(Some(body), true).await
+    stamp(&mut header, ctx)?;
+    write(session, header, body).await
 }
 
-/// In warn mode every answer says what its request's signature was worth.
-pub(super) fn add_signature_status(header: &mut ResponseHeader, ctx: &Ctx) -> Result<()> {
+fn json(value: serde_json::Value) -> (Option<HeaderValue>, Bytes) {
+    (Some(JSON), Bytes::from(value.to_string()))
+}
+
+/// An error here is the caller's end of the connection.
+async fn write(session: &mut Session, mut header: ResponseHeader, body: Bytes) -> Result<()> {
+    header.insert_header(CONTENT_LENGTH, body.len())?;
+    let is_head = session.req_header().method == Method::HEAD;
+    let written = async {
+        session
+            .write_response_header(Box::new(header), is_head)
+            .await?;
+        if is_head {
+            return Ok(());
+        }
+        session.write_response_body(Some(body), true).await
+    };
+    written.await.map_err(Error::into_down)
+}
+
+/// What every answer says, an upstream's too: the request's id, and in warn mode the verdict on its
+/// signature.
+pub(super) fn stamp(header: &mut ResponseHeader, ctx: &Ctx) -> Result<()> {
+    header.insert_header(REQUEST_ID, ctx.request_id.text().as_bytes())?;
     if ctx.snapshot.settings.signature.mode == Mode::Warn
         && let Some(verdict) = ctx.trail.verdict
     {

@@ -1,9 +1,11 @@
-//! WebSockets. Pingora would apply its read timeouts to them, so they are relayed here: the upstream's handshake within
-//! connect_timeout, then bytes both ways for as long as both sides like.
+//! WebSockets. Pingora would apply its read timeouts to them, so ati relays them itself: first the
+//! upstream's handshake within connect_timeout, then bytes both ways until either side ends.
 
 mod frames;
 mod relay;
 mod replay;
+
+use std::error::Error as StdError;
 
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderName, Method, Version};
@@ -15,14 +17,36 @@ use pingora_proxy::Session;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::upstream_request_filter::prepare;
-use super::{Ctx, refuse, respond, upstream_response_filter};
-use crate::egress::{Attempt, peer};
+use super::{Ctx, fail_to_proxy, refuse, refuse_because, respond, upstream_response_filter};
+use crate::egress::{Attempt, Unresolved, peer};
 use crate::error::{Refusal, UpstreamFault};
+use crate::hop_by_hop;
 use crate::route::Route;
 use crate::snapshot::Snapshot;
 
-/// No upstream has more to say about a handshake.
+/// The longest head of a handshake's response.
 const MAX_HEAD: usize = 64 << 10;
+
+/// Why the upstream's side of a tunnel can't be opened.
+struct HandshakeFailure {
+    fault: UpstreamFault,
+    cause: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl HandshakeFailure {
+    fn closed(cause: std::io::Error) -> Self {
+        HandshakeFailure {
+            fault: UpstreamFault::Closed,
+            cause: Some(cause.into()),
+        }
+    }
+}
+
+impl From<UpstreamFault> for HandshakeFailure {
+    fn from(fault: UpstreamFault) -> Self {
+        HandshakeFailure { fault, cause: None }
+    }
+}
 
 /// Whether this request asks for a WebSocket.
 pub(super) fn is_asked_for(request: &RequestHeader) -> bool {
@@ -43,7 +67,7 @@ pub(super) fn is_asked_for(request: &RequestHeader) -> bool {
         && lists(CONNECTION, "upgrade")
 }
 
-/// Relay, or answer with what the upstream said instead. The caller gets its 101 only after the upstream gave one.
+/// The caller gets its 101 only after the upstream's. Another answer of the upstream is passed on.
 pub(super) async fn run(
     session: &mut Session,
     ctx: &mut Ctx,
@@ -58,7 +82,7 @@ pub(super) async fn run(
     let route = &forward.route;
     let mut request = session.req_header().clone();
     strip_hop_by_hop(&mut request);
-    prepare(&mut request, forward, ctx.from_proxy)?;
+    prepare(&mut request, forward, ctx)?;
     request.insert_header(CONNECTION, "Upgrade")?;
     request.insert_header(UPGRADE, "websocket")?;
 
@@ -66,108 +90,119 @@ pub(super) async fn run(
     let opened = tokio::time::timeout(connect, open(route, ctx, dialer, &request)).await;
     let (upstream, mut answer, early) = match opened {
         Ok(Ok(opened)) => opened,
-        Ok(Err(fault)) => return refuse(ctx, Refusal::Upstream(fault)),
+        Ok(Err(HandshakeFailure { fault, cause })) => {
+            let refusal = Refusal::Upstream(fault);
+            return match cause {
+                Some(cause) => refuse_because(ctx, refusal, cause),
+                None => refuse(ctx, refusal),
+            };
+        }
         Err(_) => return refuse(ctx, Refusal::Upstream(UpstreamFault::ConnectTimeout)),
     };
     if !forward.forwards_authorization {
         route.attachment.observe(answer.status.as_u16());
     }
+    upstream_response_filter::note_request_id(&answer, ctx);
     if answer.status.as_u16() != 101 {
         return decline(session, ctx, answer).await;
     }
-    respond::add_signature_status(&mut answer, ctx)?;
+    respond::stamp(&mut answer, ctx)?;
     let Some((caller, sent_early)) = take_over(session, &answer).await else {
         return refuse(ctx, Refusal::Internal);
     };
-    // It may live for days; the keys that it began with shouldn't.
+    // A tunnel may live for days. It must not keep the keys of its snapshot in memory.
     ctx.snapshot = Snapshot::retired();
     ctx.admitted = None;
-    let (_guard, closing) = ctx.load().enter_tunnel();
+    let (_guard, closing) = ctx.in_flight.load.enter_tunnel();
     let passed = relay::run(caller, upstream, &answer, sent_early, early, closing).await;
-    ctx.tunnelled = Some(passed);
+    ctx.traffic.tunnel = Some(passed);
     Ok(false)
 }
 
-/// What Pingora does on the ordinary way: before anything of ours is added, whatever the caller meant for us alone goes. Extensions are not
-/// negotiated: both legs speak plain RFC 6455.
+/// What Pingora does for requests that are no WebSocket. It comes before ati adds headers, because
+/// the caller's `Connection` may name those too. Extensions aren't negotiated: both sides use plain
+/// RFC 6455.
 fn strip_hop_by_hop(request: &mut RequestHeader) {
-    let named: Vec<String> = request
+    let is_named = |name: &str| {
+        hop_by_hop::named(&request.headers).any(|other| other.eq_ignore_ascii_case(name))
+    };
+    let ends_here = |name: &str| {
+        matches!(
+            name,
+            "content-length" | "expect" | "sec-websocket-extensions"
+        ) || hop_by_hop::contains(name)
+            || is_named(name)
+    };
+    let found: Vec<HeaderName> = request
         .headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(|name| name.trim().to_ascii_lowercase())
-        .filter(|name| !name.is_empty())
+        .keys()
+        .filter(|name| ends_here(name.as_str()))
+        .cloned()
         .collect();
-    for name in &named {
-        request.remove_header(name.as_str());
-    }
-    for name in [
-        "connection",
-        "keep-alive",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "trailers",
-        "transfer-encoding",
-        "content-length",
-        "expect",
-        "http2-settings",
-        "sec-websocket-extensions",
-    ] {
+    for name in &found {
         request.remove_header(name);
     }
 }
 
-/// Dial, ask, read the answer's head. What came after it belongs to the tunnel.
+/// Dial, send the handshake, read the head of its response. The bytes after that belong to the
+/// tunnel.
 async fn open(
     route: &Route,
     ctx: &Ctx,
     dialer: &TransportConnector,
     request: &RequestHeader,
-) -> std::result::Result<(Stream, ResponseHeader, Vec<u8>), UpstreamFault> {
+) -> std::result::Result<(Stream, ResponseHeader, Vec<u8>), HandshakeFailure> {
     let addresses = route
         .upstream
         .addresses(&ctx.snapshot.resolver)
         .await
-        .map_err(|_| UpstreamFault::Unresolved)?;
-    let mut failure = UpstreamFault::Connect;
+        .map_err(|Unresolved| UpstreamFault::Unresolved)?;
+    let mut failure = HandshakeFailure::from(UpstreamFault::Connect);
     for address in addresses.iter() {
         match dialer
             .new_stream(&peer(&route.upstream, *address, Attempt::Tunnel))
             .await
         {
             Ok(mut stream) => {
-                let mut head = Vec::with_capacity(1024);
-                head.extend_from_slice(b"GET ");
-                head.extend_from_slice(request.raw_path());
-                head.extend_from_slice(b" HTTP/1.1\r\n");
-                request.header_to_h1_wire(&mut head);
-                head.extend_from_slice(b"\r\n");
+                let head = wire_format(request);
                 stream
                     .write_all(&head)
                     .await
-                    .map_err(|_| UpstreamFault::Closed)?;
-                stream.flush().await.map_err(|_| UpstreamFault::Closed)?;
+                    .map_err(HandshakeFailure::closed)?;
+                stream.flush().await.map_err(HandshakeFailure::closed)?;
                 let (answer, early) = read_answer(&mut stream).await?;
                 return Ok((stream, answer, early));
             }
-            Err(e) => failure = super::fail_to_proxy::fault(&e),
+            Err(e) => {
+                failure = HandshakeFailure {
+                    fault: fail_to_proxy::fault(&e),
+                    cause: Some(e),
+                }
+            }
         }
     }
     Err(failure)
 }
 
+fn wire_format(request: &RequestHeader) -> Vec<u8> {
+    let mut head = Vec::with_capacity(1024);
+    head.extend_from_slice(b"GET ");
+    head.extend_from_slice(request.raw_path());
+    head.extend_from_slice(b" HTTP/1.1\r\n");
+    request.header_to_h1_wire(&mut head);
+    head.extend_from_slice(b"\r\n");
+    head
+}
+
 async fn read_answer(
     stream: &mut Stream,
-) -> std::result::Result<(ResponseHeader, Vec<u8>), UpstreamFault> {
+) -> std::result::Result<(ResponseHeader, Vec<u8>), HandshakeFailure> {
     let mut buffer = Vec::with_capacity(1024);
     loop {
         let mut headers = [httparse::EMPTY_HEADER; 128];
         let mut parsed = httparse::Response::new(&mut headers);
         match parsed.parse(&buffer) {
-            // Hints on the way to the answer; it may have come in the same piece.
+            // An interim response. The final one may already stand behind it in the buffer.
             Ok(httparse::Status::Complete(length))
                 if matches!(parsed.code, Some(100 | 102..=199)) =>
             {
@@ -179,11 +214,17 @@ async fn read_answer(
                 return Ok((answer, buffer.split_off(length)));
             }
             Ok(httparse::Status::Partial) if buffer.len() < MAX_HEAD => {}
-            _ => return Err(UpstreamFault::Protocol),
+            Ok(httparse::Status::Partial) => return Err(UpstreamFault::Protocol.into()),
+            Err(e) => {
+                return Err(HandshakeFailure {
+                    fault: UpstreamFault::Protocol,
+                    cause: Some(e.into()),
+                });
+            }
         }
         let read = stream.read_buf(&mut buffer).await;
-        if read.map_err(|_| UpstreamFault::Closed)? == 0 {
-            return Err(UpstreamFault::Closed);
+        if read.map_err(HandshakeFailure::closed)? == 0 {
+            return Err(UpstreamFault::Closed.into());
         }
     }
 }
@@ -198,12 +239,12 @@ fn into_header(parsed: &httparse::Response<'_, '_>) -> Option<ResponseHeader> {
     Some(header)
 }
 
-/// The upstream said no: its status and headers go to the caller, its body doesn't.
+/// The upstream refused the handshake: its status and headers go to the caller, its body doesn't.
 async fn decline(session: &mut Session, ctx: &mut Ctx, mut answer: ResponseHeader) -> Result<bool> {
-    upstream_response_filter::strip(&mut answer);
+    upstream_response_filter::strip_hop_by_hop(&mut answer);
     answer.remove_header("transfer-encoding");
     answer.insert_header("content-length", 0)?;
-    respond::add_signature_status(&mut answer, ctx)?;
+    respond::stamp(&mut answer, ctx)?;
     session.set_keepalive(None);
     session
         .write_response_header(Box::new(answer), true)
@@ -211,8 +252,8 @@ async fn decline(session: &mut Session, ctx: &mut Ctx, mut answer: ResponseHeade
     Ok(false)
 }
 
-/// Take the caller's connection out of Pingora's hands. In its place stays a session that has seen the same request and the same
-/// answer, for the hooks that still ask.
+/// Take the caller's connection out of Pingora's session. In its place stays a session that has
+/// seen the same request and the same answer, for the hooks that Pingora still calls.
 async fn take_over(session: &mut Session, answer: &ResponseHeader) -> Option<(Stream, Vec<u8>)> {
     let stand_in = replay::session(session.to_h1_raw(), answer).await?;
     let mut real = *std::mem::replace(&mut session.downstream_session, stand_in);

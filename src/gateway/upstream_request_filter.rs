@@ -1,4 +1,5 @@
-//! The request as the upstream gets it. Runs once per attempt, on a fresh copy of what the caller sent.
+//! The request as the upstream gets it. Runs once per attempt, on a fresh copy of the caller's
+//! header.
 
 use http::HeaderName;
 use http::header::{COOKIE, HOST};
@@ -8,32 +9,33 @@ use pingora_http::RequestHeader;
 use super::{Ctx, refuse};
 use crate::error::Refusal;
 use crate::filters::{Forward, forwarded};
+use crate::request_id;
 use crate::route::Route;
 
 pub(super) fn run(request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
     let Some(forward) = ctx.forward() else {
         return refuse(ctx, Refusal::Internal);
     };
-    prepare(request, forward, ctx.from_proxy)?;
-    ctx.request_bytes = 0;
-    ctx.connecting = None;
+    prepare(request, forward, ctx)?;
+    ctx.traffic.request = 0;
+    ctx.dial.since = None;
     Ok(())
 }
 
-/// Strip what a caller may not send, then rewrite, then attach the credential: last, so that nothing of the caller's is left under
-/// its name.
-pub(super) fn prepare(
-    request: &mut RequestHeader,
-    forward: &Forward,
-    from_proxy: bool,
-) -> Result<()> {
+/// Strip what a caller may not send, then rewrite, then attach the credential. The credential comes
+/// last, so that nothing of the caller's is left under its name.
+pub(super) fn prepare(request: &mut RequestHeader, forward: &Forward, ctx: &Ctx) -> Result<()> {
     let route = &forward.route;
-    strip(request, route, forward.forwards_authorization, from_proxy);
+    let behind_proxy = ctx.caller.behind_proxy;
+    strip(request, route, forward.forwards_authorization, behind_proxy);
     join_cookies(request)?;
     let with_auth = !forward.forwards_authorization;
     let target = route.target(&forward.path, request.uri.query(), with_auth);
     request.set_raw_path(&target)?;
     request.insert_header(HOST, route.host_header.clone())?;
+    if ctx.snapshot.settings.forward_request_id {
+        request.insert_header(request_id::HEADER, ctx.request_id.text().as_bytes())?;
+    }
     route
         .attachment
         .attach(with_auth, |name, value| request.insert_header(name, value))
@@ -55,29 +57,35 @@ fn join_cookies(request: &mut RequestHeader) -> Result<()> {
     request.insert_header(COOKIE, joined)
 }
 
-/// Hop-by-hop headers are Pingora's to strip, those that Connection names among them; these are ours.
-fn strip(request: &mut RequestHeader, route: &Route, keep_authorization: bool, from_proxy: bool) {
-    let is_ours = |name: &str| match name {
+/// Pingora strips hop-by-hop headers and those that `Connection` names. This strips the rest.
+fn strip(request: &mut RequestHeader, route: &Route, keep_authorization: bool, behind_proxy: bool) {
+    let is_stripped = |name: &str| match name {
         "authorization" => !keep_authorization,
         "traceparent" | "tracestate" | "proxy-authorization" | "proxy-authenticate" => true,
-        // What our own front says of a sandbox stays with us; what a sandbox says itself goes on, as it always did.
-        other => other.starts_with("x-sandbox-") || (from_proxy && forwarded::is_forwarding(other)),
+        // A caller doesn't choose the id under which an upstream knows a request of ati's.
+        request_id::HEADER => true,
+        // A trusted proxy's forwarding headers are meant for ati. A sandbox's own are passed on, as
+        // in existing deployments.
+        other => {
+            other.starts_with("x-sandbox-") || (behind_proxy && forwarded::is_forwarding(other))
+        }
     };
-    // CGI and its children read X_Api_Key as X-Api-Key: a twin of a name that matters must not stand beside it.
-    let is_twin = |name: &str| {
+    // CGI-style servers read `X_Api_Key` as `X-Api-Key`: drop such a copy of any header that ati
+    // sets or strips.
+    let is_copy = |name: &str| {
         let plain = name.replace('_', "-");
-        is_ours(&plain)
+        is_stripped(&plain)
             || matches!(
                 plain.as_str(),
                 "content-length" | "transfer-encoding" | "host"
             )
-            || route.attachment.names().any(|ours| ours.as_str() == plain)
+            || route.attachment.names().any(|set| set.as_str() == plain)
     };
     let found: Vec<HeaderName> = request
         .headers
         .keys()
         .filter(|name| {
-            is_ours(name.as_str()) || (name.as_str().contains('_') && is_twin(name.as_str()))
+            is_stripped(name.as_str()) || (name.as_str().contains('_') && is_copy(name.as_str()))
         })
         .cloned()
         .collect();

@@ -1,14 +1,14 @@
 use http::HeaderName;
-use http::header::CONNECTION;
 use pingora_error::Result;
 use pingora_http::ResponseHeader;
 
+use super::early_request_filter::readable_id;
 use super::{Ctx, refuse, respond};
 use crate::error::{Refusal, UpstreamFault};
+use crate::{hop_by_hop, request_id};
 
-/// What concerns only the connection to the upstream stays here. Framing is Pingora's.
 pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
-    // Nobody asked for it: upgrades never come this way.
+    // ati asks for no upgrade here: WebSockets are relayed in proxy_upstream_filter.
     if response.status.as_u16() == 101 {
         return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
     }
@@ -17,36 +17,29 @@ pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
     {
         forward.route.attachment.observe(response.status.as_u16());
     }
-    strip(response);
-    respond::add_signature_status(response, ctx)
+    strip_hop_by_hop(response);
+    note_request_id(response, ctx);
+    respond::stamp(response, ctx)
 }
 
-pub(super) fn strip(response: &mut ResponseHeader) {
-    let named: Vec<String> = response
-        .headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        // What nearly every upstream says, and no header's name.
-        .filter(|value| !matches!(*value, "keep-alive" | "close"))
-        .flat_map(|value| value.split(','))
-        .map(|name| name.trim().to_ascii_lowercase())
-        .filter(|name| !matches!(name.as_str(), "transfer-encoding" | "content-length"))
-        .collect();
-    let is_hop_by_hop = |name: &str| {
-        let known = [
-            "connection",
-            "keep-alive",
-            "proxy-connection",
-            "proxy-authenticate",
-            "upgrade",
-        ];
-        known.contains(&name) || named.iter().any(|other| other == name)
+/// Keep the upstream's own id for the access line: its operator asks for it.
+pub(super) fn note_request_id(response: &ResponseHeader, ctx: &mut Ctx) {
+    let id = response.headers.get(request_id::HEADER);
+    ctx.upstream_request_id = id.and_then(readable_id).map(Box::from);
+}
+
+/// Except for the headers that frame the body, which Pingora reads and rewrites.
+pub(super) fn strip_hop_by_hop(response: &mut ResponseHeader) {
+    let headers = &response.headers;
+    let named: Vec<&str> = hop_by_hop::named(headers).collect();
+    let stays_here = |name: &str| {
+        let frames_body = matches!(name, "content-length" | "transfer-encoding" | "trailer");
+        let is_named = || named.iter().any(|other| other.eq_ignore_ascii_case(name));
+        !frames_body && (hop_by_hop::contains(name) || is_named())
     };
-    let found: Vec<HeaderName> = response
-        .headers
+    let found: Vec<HeaderName> = headers
         .keys()
-        .filter(|name| is_hop_by_hop(name.as_str()))
+        .filter(|name| stays_here(name.as_str()))
         .cloned()
         .collect();
     for name in &found {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 pub use fresh::{Fresh, Key, Made};
 pub use pool::{Pool, Pooled};
-pub use rate::{Exceeded, Windows, now_millis};
+pub use rate::{Exceeded, Windows};
 
 use crate::credential::Attachment;
 use crate::error::{McpError, ToolError};

@@ -6,11 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
 use crate::auth::rate::Rate;
+use crate::clock::unix_millis;
 use crate::files;
 
 /// No window is longer.
@@ -173,7 +173,7 @@ impl Windows {
     }
 
     fn write(&self) -> io::Result<()> {
-        let horizon = now_millis().saturating_sub(DAY);
+        let horizon = unix_millis().saturating_sub(DAY);
         // An unreadable file is replaced: it counts for nobody.
         let mut state = self.read().unwrap_or_default();
         for (key, window) in self.lock().windows.iter() {
@@ -212,11 +212,6 @@ impl Windows {
 
 fn key(subject: &str, pattern: &str) -> String {
     format!("{subject} {pattern}")
-}
-
-pub fn now_millis() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_millis() as u64
 }
 
 #[cfg(test)]
@@ -284,7 +279,7 @@ mod tests {
                     scope.spawn(|| {
                         let windows = Windows::new(dir.path());
                         windows
-                            .admit_shared("a", limit.iter(), now_millis())
+                            .admit_shared("a", limit.iter(), unix_millis())
                             .unwrap()
                             .is_ok()
                     })
@@ -302,8 +297,8 @@ mod tests {
         // A server that begins counts them too, and keeps what it doesn't know.
         let server = Windows::new(dir.path());
         server.load();
-        assert!(server.admit("a", limit.iter(), now_millis()).is_err());
-        server.admit("b", limit.iter(), now_millis()).unwrap();
+        assert!(server.admit("a", limit.iter(), unix_millis()).is_err());
+        server.admit("b", limit.iter(), unix_millis()).unwrap();
         server.save().unwrap();
         let text = std::fs::read_to_string(dir.path().join("rate-state.json")).unwrap();
         assert!(

@@ -18,7 +18,7 @@ use super::downstream::{Downstream, Wire};
 use super::http2;
 use super::proxy_protocol::{self, Source};
 use crate::config::{Limits, TrustedProxies};
-use crate::gateway::{self, Connection, Gateway};
+use crate::gateway::{self, Gateway, HeaderWatch as Connection};
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::METRICS;
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -47,8 +46,7 @@ pub fn load(
 fn read(tls: &Tls, warnings: &mut Vec<Problem>) -> Result<Certificate, Problem> {
     let chain = certificates(&tls.certificate)?;
     let expires = expiry(&chain[0], &tls.certificate)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    if expires < now.unwrap_or_default().as_secs() as i64 {
+    if expires < crate::clock::unix_now() as i64 {
         warnings.push(Problem::new("the certificate has expired").file(&tls.certificate));
     }
     let key = key(&tls.key, warnings)?;

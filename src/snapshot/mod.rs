@@ -287,11 +287,3 @@ fn judge_missing_secret(
         );
     }
 }
-
-/// Unix seconds.
-pub fn unix_now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs()
-}

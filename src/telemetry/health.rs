@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
+
+use crate::clock::unix_now;
 
 static KEYS: LazyLock<Mutex<BTreeMap<String, Arc<KeyHealth>>>> = LazyLock::new(Mutex::default);
 
@@ -42,12 +43,12 @@ impl KeyHealth {
         match status {
             401 | 403 => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
-                self.refused_at.store(now(), Ordering::Relaxed);
+                self.refused_at.store(unix_now(), Ordering::Relaxed);
                 self.is_refused.store(true, Ordering::Relaxed);
             }
             500.. => {}
             _ => {
-                self.accepted_at.store(now(), Ordering::Relaxed);
+                self.accepted_at.store(unix_now(), Ordering::Relaxed);
                 self.is_refused.store(false, Ordering::Relaxed);
             }
         }
@@ -87,11 +88,6 @@ pub fn report() -> Vec<Report> {
             }
         })
         .collect()
-}
-
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]

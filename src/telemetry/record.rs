@@ -48,11 +48,8 @@ impl Record<'_> {
     }
 }
 
-/// As much of a caller's text as a line needs.
-pub fn clip(text: &str) -> &str {
-    const LENGTH: usize = 2048;
-    &text[..text.floor_char_boundary(LENGTH)]
-}
+/// A request's path is cut to this many bytes in its record.
+pub const LONGEST_PATH: usize = 2048;
 
 /// Write one record at info level. Callers ask [`tracing::enabled!`] first.
 pub fn emit(message: &'static str, fill: impl FnOnce(&mut Record<'_>)) {

@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 /// Bottom up. Rooms of one line don't know each other, except for the lowest.
 const LAYERS: &[&[&str]] = &[
     &[
+        "clock",
         "error",
         "telemetry",
+        "text",
         "files",
+        "hop_by_hop",
         "json",
         "pattern",
         "process",

@@ -56,7 +56,7 @@ fn healthy(upstream: &str) -> tempfile::TempDir {
 #[test]
 fn a_healthy_folder_is_healthy_and_each_ailment_has_its_cure() {
     let date = |offset: i64| {
-        let now = ati::snapshot::unix_now() as i64 + offset;
+        let now = ati::clock::unix_now() as i64 + offset;
         let at = time::OffsetDateTime::from_unix_timestamp(now).unwrap();
         at.format(&time::format_description::well_known::Rfc2822)
             .unwrap()

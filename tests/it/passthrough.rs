@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
-use ati::snapshot::unix_now;
+use ati::clock::unix_now;
 use serde_json::json;
 
 use crate::support::ati::{Proxy, Setup, write};

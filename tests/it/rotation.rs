@@ -11,7 +11,7 @@ use crate::support::tokens::{claims, sign_at};
 use crate::support::upstream::Upstream;
 
 fn now() -> u64 {
-    ati::snapshot::unix_now()
+    ati::clock::unix_now()
 }
 
 fn date(unix: u64) -> String {

@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use ati::auth::token::{Claims, Signer};
+use ati::clock::unix_now;
 use ati::keyring::SessionKey;
-use ati::snapshot::unix_now;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;

@@ -146,5 +146,5 @@ fn from_yaml(text: &str) -> Result<Value, String> {
 
 fn clip(text: &str) -> &str {
     let line = text.lines().next().unwrap_or_default();
-    &line[..line.floor_char_boundary(200)]
+    crate::text::clip(line, 200)
 }

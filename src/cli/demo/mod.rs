@@ -15,12 +15,12 @@ use super::output;
 use crate::auth::keys::{generate_secret, shared_secret};
 use crate::auth::signature::{HEADER, Mode, SigningKey};
 use crate::auth::token::{Claims, DEFAULT_AUDIENCE, Namespace, Signer};
+use crate::clock::unix_now;
 use crate::config::{Environment, Flags};
 use crate::error::{Code, Failure};
 use crate::files;
 use crate::keyring::{SIGNING_SECRET, Secret, SessionKey};
 use crate::server::{Addresses, Server, Start};
-use crate::snapshot::unix_now;
 
 /// What the upstream wants to see. No secret: it is here to be shown.
 const DEMO_KEY: &str = "the-operators-key";

@@ -12,10 +12,11 @@ use url::Url;
 
 use super::Findings;
 use crate::cli::runtime;
+use crate::clock::unix_now;
 use crate::config::Settings;
 use crate::egress::{self, Clients, Guard, Resolver};
 use crate::error::{Code, Failure};
-use crate::snapshot::{Snapshot, unix_now};
+use crate::snapshot::Snapshot;
 
 const DRIFT: u64 = 30;
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -14,26 +14,19 @@ use crate::credential::Credential;
 use crate::error::ToolError;
 
 /// What a caller may not say through a header parameter.
-const DENIED: [HeaderName; 9] = [
+const DENIED: [HeaderName; 6] = [
     http::header::AUTHORIZATION,
     http::header::HOST,
     http::header::COOKIE,
     http::header::SET_COOKIE,
     http::header::CONTENT_TYPE,
     http::header::CONTENT_LENGTH,
-    http::header::TRANSFER_ENCODING,
-    http::header::CONNECTION,
-    http::header::PROXY_AUTHORIZATION,
 ];
-const DENIED_NAMES: [&str; 8] = [
+const DENIED_NAMES: [&str; 4] = [
     "x-forwarded-for",
     "x-forwarded-host",
     "x-forwarded-proto",
     "x-real-ip",
-    "te",
-    "trailer",
-    "upgrade",
-    "keep-alive",
 ];
 
 const JSON: &str = "application/json";
@@ -210,7 +203,10 @@ fn header(
         };
         credential == Some(&header) || http.extra_headers.iter().any(|(name, _)| *name == header)
     });
-    if ours || DENIED.contains(&header) || DENIED_NAMES.contains(&header.as_str()) {
+    let denied = DENIED.contains(&header)
+        || DENIED_NAMES.contains(&header.as_str())
+        || crate::hop_by_hop::contains(header.as_str());
+    if ours || denied {
         return Err(refused());
     }
     let as_it_is = |text: &str| Ok::<_, ToolError>(text.to_owned());

@@ -47,7 +47,7 @@ pub struct Told {
 pub async fn list(target: &Arc<Target>, means: Means<'_>) -> Result<Told, McpError> {
     let ((tools, holds), session) = converse(target, means, 2 * START, List).await?;
     let listing = Listing {
-        at: crate::runtime::now_millis() / 1000,
+        at: crate::clock::unix_now(),
         protocol: session.version(),
         tools: tools.into_iter().map(Listed::from).collect(),
     };

@@ -458,13 +458,8 @@ fn unopened(provider: &Arc<str>, error: &ClientInitializeError, trouble: &Troubl
             provider: provider.to_string(),
             what: format!(
                 "a handshake that makes no sense: {}",
-                short(&other.to_string())
+                crate::text::clip(&other.to_string(), 16 << 10)
             ),
         },
     }
-}
-
-/// The beginning: the rest may be all that a server has ever sent.
-fn short(text: &str) -> &str {
-    &text[..text.floor_char_boundary(16 << 10)]
 }

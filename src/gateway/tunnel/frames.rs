@@ -1,9 +1,9 @@
-//! Where frames begin, so that a Close of ours never lands inside one.
+//! Where frames begin, so that ati's Close never lands inside one.
 
 /// Follows one direction of a WebSocket.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    /// The header of the current frame, as far as it has come.
+    /// The header of the current frame, as far as it was read.
     header: Vec<u8>,
     /// Payload bytes of the current frame that are still to come.
     payload: u64,
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn boundaries_are_found_however_the_bytes_come() {
+    fn frame_boundaries_are_found_in_pieces_of_any_size() {
         for masked in [false, true] {
             for length in [0, 1, 125, 126, 65_535, 65_536, 100_000] {
                 let bytes = [frame(length, masked), frame(3, masked)].concat();

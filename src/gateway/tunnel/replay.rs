@@ -9,7 +9,7 @@ use pingora_core::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSo
 use pingora_http::ResponseHeader;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A connection on which one request header arrives, and everything written is gone.
+/// A connection on which one request header arrives, and which drops what is written.
 #[derive(Debug)]
 struct Replay(Bytes);
 

@@ -20,11 +20,13 @@ pub use redact::redact;
 
 use super::metrics::METRICS;
 use super::writer::Writer;
+use crate::request_id::RequestId;
 use file::AuditFile;
 
 /// At the end of a server, calls that were answered must be on disk.
 const FLUSH: Duration = Duration::from_secs(10);
-const LONGEST_ERROR: usize = 1000;
+/// An error message is cut to this many characters in its entry.
+pub const LONGEST_ERROR: usize = 1000;
 
 const TIMESTAMP: &[FormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]+00:00");
@@ -43,6 +45,9 @@ pub struct Entry<'a> {
     pub job_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<&'a str>,
+    /// None where the call is made by another process, which has an id of its own for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<RequestId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -101,9 +106,4 @@ pub fn timestamp(now: SystemTime) -> String {
         .ok()
         .and_then(|now| now.format(TIMESTAMP).ok())
         .unwrap_or_default()
-}
-
-/// As much of a message as a line needs.
-pub fn clip(message: &str) -> String {
-    message.chars().take(LONGEST_ERROR).collect()
 }

@@ -3,6 +3,8 @@ use std::fmt::Write as _;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::text::clip_chars;
+
 /// Names whose values nobody should read later.
 const TELLING: [&str; 6] = ["password", "secret", "token", "key", "credential", "auth"];
 const LONGEST_TEXT: usize = 200;
@@ -66,10 +68,11 @@ fn text(string: &str, out: &mut String) {
 }
 
 fn short(string: &str) -> String {
-    match string.char_indices().nth(LONGEST_TEXT) {
-        Some((end, _)) => format!("{}...[truncated]", &string[..end]),
-        None => string.to_owned(),
+    let kept = clip_chars(string, LONGEST_TEXT);
+    if kept.len() < string.len() {
+        return format!("{kept}...[truncated]");
     }
+    kept.to_owned()
 }
 
 fn is_telling(name: &str) -> bool {

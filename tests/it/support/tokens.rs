@@ -3,8 +3,8 @@
 use ati::auth::keys::{PrivateKey, shared_secret};
 use ati::auth::signature::SigningKey;
 use ati::auth::token::{Claims, Namespace, Signer};
+use ati::clock::unix_now;
 use ati::keyring::Secret;
-use ati::snapshot::unix_now;
 
 /// A signing secret that would be noticed anywhere it doesn't belong.
 pub const SIGNING: &str = "planted-signing-secret-7f3a";

@@ -1,0 +1,50 @@
+//! Hop-by-hop headers: they concern one connection, so a proxy never forwards them.
+
+use http::HeaderMap;
+use http::header::CONNECTION;
+
+/// The lists of RFC 9110 (7.6.1) and RFC 2616 (13.5.1), and the header of the HTTP/2 upgrade.
+const NAMES: [&str; 11] = [
+    "connection",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "trailers",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Whether a header is always hop-by-hop. The name is in lower case, as `HeaderName` has it.
+pub fn contains(name: &str) -> bool {
+    NAMES.contains(&name)
+}
+
+/// The names of further hop-by-hop headers, as `Connection` spells them.
+pub fn named(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        // These two say how long the connection lives. They stand in most responses.
+        .filter(|name| !matches!(*name, "" | "close" | "keep-alive"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connection_header_names_further_headers() {
+        let mut headers = HeaderMap::new();
+        headers.append(CONNECTION, "close, X-One ,, keep-alive".parse().unwrap());
+        headers.append(CONNECTION, "x-two".parse().unwrap());
+        assert_eq!(named(&headers).collect::<Vec<_>>(), ["X-One", "x-two"]);
+        assert!(contains("keep-alive") && !contains("x-one"));
+    }
+}
