@@ -2,8 +2,8 @@
 
 mod certificates;
 
-use std::sync::{Arc, LazyLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::SystemTime;
 
 pub use certificates::{Certificate, Certificates};
 
@@ -12,7 +12,7 @@ use crate::auth::token::{VerificationKey, Verifier};
 use crate::catalog::mcp::Listings;
 use crate::catalog::{Catalog, Specs};
 use crate::config::{self, ManifestFile, Settings};
-use crate::egress::{self, Clients, Guard, Resolver};
+use crate::egress::{Clients, Resolver};
 use crate::error::Problem;
 use crate::exec::http::Prepared;
 use crate::keyring::{self, Fallback, Keyring, SIGNING_SECRET, SessionKey};
@@ -156,29 +156,27 @@ impl Snapshot {
         })
     }
 
-    /// One that holds nothing, for requests that outlive theirs.
-    pub fn retired() -> Arc<Snapshot> {
-        static RETIRED: LazyLock<Arc<Snapshot>> = LazyLock::new(|| {
-            let nobody = Arc::new(Resolver::new(&[]));
-            Arc::new(Snapshot {
-                settings: Arc::default(),
-                keyring: Arc::new(Keyring::empty()),
-                signing: None,
-                verifier: None,
-                catalog: Arc::default(),
-                routes: Arc::default(),
-                certificates: Arc::default(),
-                clients: Arc::new(Clients::new(
-                    &egress::Settings::default(),
-                    Guard::On,
-                    nobody.clone(),
-                )),
-                resolver: nobody,
-                prepared: Arc::default(),
-                keyring_loaded: UNIX_EPOCH,
-            })
-        });
-        RETIRED.clone()
+    /// For tests of what doesn't depend on one.
+    #[cfg(test)]
+    pub fn empty() -> Arc<Snapshot> {
+        let resolver = Arc::new(Resolver::new(&[]));
+        Arc::new(Snapshot {
+            settings: Arc::default(),
+            keyring: Arc::new(Keyring::empty()),
+            signing: None,
+            verifier: None,
+            catalog: Arc::default(),
+            routes: Arc::default(),
+            certificates: Arc::default(),
+            clients: Arc::new(Clients::new(
+                &crate::egress::Settings::default(),
+                crate::egress::Guard::On,
+                resolver.clone(),
+            )),
+            resolver,
+            prepared: Arc::default(),
+            keyring_loaded: SystemTime::UNIX_EPOCH,
+        })
     }
 
     /// Keep what the old one has that is still good: known addresses, open connections.
