@@ -40,8 +40,8 @@ impl Upload {
         (upload, body)
     }
 
-    /// Runs next to the endpoint, and next to the writing of its answer. Returns when the caller has
-    /// left. Dropping the future loses nothing: it can be called again.
+    /// Runs next to the endpoint, and next to the writing of its answer. Returns when the caller
+    /// has left. Cancel-safe: after its future was dropped it can be called again.
     pub async fn pump(&mut self, session: &mut Session) -> Box<Error> {
         while let Some(pieces) = &self.pieces {
             // An error: the endpoint answered without reading the body to its end.

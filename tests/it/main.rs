@@ -21,6 +21,7 @@ mod mcp;
 mod openapi;
 mod passthrough;
 mod provider;
+mod request_id;
 mod rotation;
 mod run;
 mod security;
