@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tool calls, beside the published crate agent-tools-interface, in interleaved rounds of one run, on loopback.
+"""Tool calls, compared with the published crate agent-tools-interface, in interleaved rounds of one run, on loopback.
 
 Both serve POST /call with an ES256 token, a scope, a rate limit and the audit on. What counts first is CPU time of the proxy process
 per call. Then: ten thousand tools in a hundred manifests, and how long a command takes that does next to nothing.
@@ -55,7 +55,7 @@ class Calls(Contender):
 
 
 def issue(work):
-    """A key pair and a token, made by our own command line; both sides take them."""
+    """A key pair and a token, made by the command line of ati; both servers accept them."""
     keys = subprocess.run([OURS, "token", "keygen"], capture_output=True, text=True, check=True).stdout
     private, public = keys.split("-----END PRIVATE KEY-----\n")
     (work / "private.pem").write_text(private + "-----END PRIVATE KEY-----\n")
@@ -202,12 +202,12 @@ def main():
     now = datetime.now(timezone.utc)
     text = f"""# Tool calls, {now:%Y-%m-%d %H:%M} UTC
 
-{machine()}, loopback. Beside the published crate agent-tools-interface ({version}), each on one core, in {args.rounds} interleaved rounds of
+{machine()}, loopback. Compared with the published crate agent-tools-interface ({version}), each on one core, in {args.rounds} interleaved rounds of
 {args.seconds} s, {args.connections} connections; nginx as upstream and wrk share the other core. Medians.
 
 ## POST /call
 
-An ES256 token, a scope, a rate limit (1,000,000 a second, so that nobody is refused), a required argument, a bearer credential, the audit on.
+An ES256 token, a scope, a rate limit (1,000,000 a second, so that no call is refused), a required argument, a bearer credential, the audit on.
 
 {calls}
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Calls of a stdio MCP tool through pooled sessions, beside connecting per call, in one run, on loopback.
+"""Calls of a stdio MCP tool through pooled sessions, compared with connecting per call, in one run, on loopback.
 
 The server is npm's server-everything, the tool its echo. The baseline does what a client without sessions does: start the server,
 initialize, call, end it; it is a bare client, so it costs less than a whole proxy that did the same. What counts is the ratio of
@@ -18,7 +18,7 @@ BODY = json.dumps({"tool_name": "everything:echo", "args": {"message": "hi"}})
 
 
 def connect_per_call(server):
-    """One call, from nothing to nothing."""
+    """One call, from the start of the server to its end."""
     child = subprocess.Popen([server], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def ask(id, method, params):
@@ -127,7 +127,7 @@ def main():
             concurrent = rate(1000, lambda: concurrently(edge, 50, 20))
             time.sleep(1)
             after = (children(proxy.pid), descriptors(proxy.pid))
-            # Again beside them, so that both see the same machine.
+            # Measured again in the same round, so that both see the same machine.
             baseline = rate(options.baseline_calls, lambda: [connect_per_call(options.server) for _ in range(options.baseline_calls)])
         finally:
             proxy.terminate()

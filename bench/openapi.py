@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""GitHub's OpenAPI document (13 MB, 1,223 operations): import, start of a server with it, one command, memory. Beside the published crate
-agent-tools-interface, in turn, in one run."""
+"""GitHub's OpenAPI document (13 MB, 1,223 operations): import, start of a server with it, one command, memory.
+Compared with the published crate agent-tools-interface, in turn, in one run."""
 
 import argparse, os, re, shutil, statistics, subprocess, sys, tempfile, time, urllib.request
 from datetime import datetime, timezone
@@ -22,7 +22,7 @@ def start(binary, folder):
     began = time.perf_counter()
     process = subprocess.Popen([str(binary), "proxy", "--port", str(port), "--ati-dir", str(folder)], env=environment(folder), stderr=subprocess.DEVNULL)
     try:
-        # A listener may be there before anybody answers.
+        # A listener may accept before it answers.
         while True:
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=20) as answer:
@@ -75,7 +75,7 @@ def main():
     table = "\n".join(lines)
     text = f"""# GitHub's OpenAPI document, {now:%Y-%m-%d %H:%M} UTC
 
-{machine()}. {DOCUMENT.stat().st_size / 1e6:.0f} MB, from npm's @octokit/openapi. Beside the published crate ({version}), {args.rounds} rounds in turn; medians of wall time.
+{machine()}. {DOCUMENT.stat().st_size / 1e6:.0f} MB, from npm's @octokit/openapi. Compared with the published crate ({version}), {args.rounds} rounds in turn; medians of wall time.
 
 {table}
 """

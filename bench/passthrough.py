@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Passthrough beside what could be used instead, in interleaved rounds of one run, on loopback.
+"""Passthrough compared with what could be used instead, in interleaved rounds of one run, on loopback.
 
 Each contender is one worker on one core; the upstream and the load generator have the other. What counts first is CPU time of
 the proxy process per request: it is what noise disturbs least.
@@ -30,7 +30,7 @@ def wait_for(port, interval=0.05):
             return
         except OSError:
             time.sleep(interval)
-    sys.exit(f"nobody listens on {port}")
+    sys.exit(f"nothing listens on {port}")
 
 
 def signature(path):
@@ -64,7 +64,7 @@ class Contender:
         wait_for(self.port)
 
     def stop(self):
-        # nginx takes its worker along when it is asked; Pingora would drain for minutes.
+        # nginx ends its worker on SIGTERM; Pingora would drain for minutes.
         self.process.terminate() if self.name == "nginx" else self.process.kill()
         self.process.wait(10)
 
@@ -225,7 +225,7 @@ def main():
                 c.round(1, args.connections)
                 c.rounds.clear()
             for n in range(args.rounds):
-                # Forwards, then backwards: whoever follows the busiest one is at a disadvantage.
+                # Forwards, then backwards: the proxy after the busiest one is at a disadvantage.
                 for c in made if n % 2 == 0 else reversed(made):
                     c.round(args.seconds, args.connections)
                 print(f"{'logs on' if logs else 'logs off'}, round {n + 1}: " + ", ".join(f"{c.name} {c.rounds[-1]['cpu']:.2f}" for c in made), flush=True)

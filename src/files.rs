@@ -1,17 +1,18 @@
-//! Files that appear whole or not at all.
+//! Atomic writes, private folders, locks, and reads that follow no link.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Replace `path` by `content`: readers see the old file or the new one. The mode holds from the first byte on.
+/// Replaces `path` by `content`: readers see the whole old file or the whole new one, with this
+/// mode from the first byte on.
 pub fn write_atomic(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let dir = match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
         _ => Path::new("."),
     };
-    let temporary = temporary_beside(path);
+    let temporary = temporary_path(path);
     let result = (|| {
         let mut file = OpenOptions::new()
             .write(true)
@@ -30,8 +31,9 @@ pub fn write_atomic(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     result
 }
 
-/// What root writes for somebody else belongs to that somebody: the owner of what it replaces, else of the folder. Who isn't root can't, and
-/// needn't. Only for a file that we have just made: that somebody could have put a link to anything in its place.
+/// Where root writes into another user's folder, the file gets the owner of the file that it
+/// replaces, or of the folder; a process that isn't root can't change owners. Only for a file that
+/// was just created here: the other user could have put a link to any file in its place.
 fn keep_owner(file: &File, path: &Path, dir: &Path) {
     let Ok(model) = fs::symlink_metadata(path).or_else(|_| fs::metadata(dir)) else {
         return;
@@ -44,14 +46,14 @@ fn keep_owner(file: &File, path: &Path, dir: &Path) {
     }
 }
 
-fn temporary_beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(format!(".{}.tmp", uuid::Uuid::new_v4().simple()));
     path.with_file_name(name)
 }
 
-/// A folder for one owner, and those above it.
+/// Creates a folder that only its owner may enter, and the folders above it.
 pub fn create_private_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -59,10 +61,12 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// Hold an exclusive lock for as long as the returned file lives, so that two processes don't lose each other's edits.
+/// Holds an exclusive lock for as long as the returned file lives, so that two processes don't
+/// overwrite each other's changes.
 pub fn lock(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    // Root locks in folders of others, who may have put there a link to a file that isn't theirs, or a pipe that nobody reads.
+    // Root locks in other users' folders. They may have put a link to a foreign file there, or a
+    // pipe without a reader, on which opening would block.
     options
         .write(true)
         .mode(0o600)
@@ -73,27 +77,30 @@ pub fn lock(path: &Path) -> io::Result<File> {
             keep_owner(&file, Path::new(""), dir);
             file
         }
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => options.open(path).map_err(plain)?,
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            options.open(path).map_err(explain_link)?
+        }
         Err(e) => return Err(e),
     };
     file.lock()?;
     Ok(file)
 }
 
-/// What is in this very file, and not in one that a link leads to: for what root reads in a folder of somebody else and writes back there.
+/// The content of this file, without following a link: for files that root reads in another user's
+/// folder and writes back there.
 pub fn read_unlinked(path: &Path) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     options
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     let mut content = Vec::new();
-    let mut file = options.open(path).map_err(plain)?;
+    let mut file = options.open(path).map_err(explain_link)?;
     file.read_to_end(&mut content)?;
     Ok(content)
 }
 
-/// The system speaks of many levels of links where it means one.
-fn plain(e: io::Error) -> io::Error {
+/// The system's message for a refused link is about too many levels of links.
+fn explain_link(e: io::Error) -> io::Error {
     if e.raw_os_error() == Some(libc::ELOOP) {
         io::Error::other("it is a link, and must be a file")
     } else {
@@ -107,7 +114,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_failed_write_leaves_the_old_file_and_no_litter() {
+    fn failed_write_leaves_the_old_file_and_no_temporary_one() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("folder");
         fs::create_dir(&target).unwrap();
@@ -118,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_is_what_was_asked_for() {
+    fn replaced_file_has_the_given_mode() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         write_atomic(&path, b"one", 0o600).unwrap();
@@ -129,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_never_taken_through_a_link() {
+    fn lock_through_a_link_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let (target, link) = (dir.path().join("target"), dir.path().join("lock"));
         fs::write(&target, "theirs").unwrap();
@@ -137,20 +144,20 @@ mod tests {
         assert!(lock(&link).unwrap_err().to_string().contains("a link"));
         assert!(read_unlinked(&link).is_err());
         assert_eq!(read_unlinked(&target).unwrap(), b"theirs");
-        // One that leads nowhere makes nothing.
+        // A dangling link creates no file.
         fs::remove_file(&target).unwrap();
         assert!(lock(&link).is_err());
         assert!(!target.exists());
     }
 
     #[test]
-    fn only_a_lock_that_was_just_made_changes_hands() {
+    fn only_a_new_lock_file_changes_its_owner() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let owner = |path: &Path| fs::metadata(path).unwrap().uid();
         let give = |path: &Path| std::os::unix::fs::chown(path, Some(65534), Some(65534));
         if give(dir.path()).is_err() {
-            return; // Only root gives things away, and only root needs this.
+            return crate::skip::skip("only root may give a folder to another user");
         }
         drop(lock(&path).unwrap());
         assert_eq!(owner(&path), 65534);
@@ -161,16 +168,17 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_replaced_says_nothing_about_the_owner() {
+    fn target_of_a_replaced_link_does_not_decide_the_owner() {
         let dir = tempfile::tempdir().unwrap();
         let (other, link) = (dir.path().join("other"), dir.path().join("link"));
         fs::write(&other, "").unwrap();
-        let nobody = std::os::unix::fs::chown(&other, Some(65534), Some(65534));
+        let given = std::os::unix::fs::chown(&other, Some(65534), Some(65534));
         std::os::unix::fs::symlink(&other, &link).unwrap();
-        if nobody.is_ok() {
-            write_atomic(&link, b"x", 0o600).unwrap();
-            let at = fs::symlink_metadata(&link).unwrap();
-            assert_eq!((at.is_file(), at.uid()), (true, 0));
+        if given.is_err() {
+            return crate::skip::skip("only root may give a file to another user");
         }
+        write_atomic(&link, b"x", 0o600).unwrap();
+        let at = fs::symlink_metadata(&link).unwrap();
+        assert_eq!((at.is_file(), at.uid()), (true, 0));
     }
 }

@@ -15,16 +15,16 @@ pub use reply::{Reply, ReplyBody, ReplyStream, StreamError};
 
 use crate::call::{Context, Counting};
 use crate::error::Refusal;
+use crate::exec::SharedState;
 use crate::filters::Admitted;
 use crate::request_id::RequestId;
 use crate::route::Builtin;
-use crate::runtime::Runtime;
 use crate::snapshot::Snapshot;
 use crate::telemetry::audit::Audit;
 
 /// What lives longer than a snapshot and serves every request.
 pub struct Services {
-    pub runtime: Runtime,
+    pub runtime: SharedState,
     pub audit: Audit,
     /// True once the process ends, and calls and streams under way have to end with it.
     pub abandon: watch::Sender<bool>,
@@ -35,12 +35,12 @@ pub fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a
     Context {
         catalog: &snapshot.catalog,
         keyring: &snapshot.keyring,
-        prepared: &snapshot.prepared,
+        credentials: &snapshot.credentials,
         clients: &snapshot.clients,
         limits: &snapshot.settings.tools,
         runtime: &services.runtime,
         audit: &services.audit,
-        counting: Counting::Here,
+        counting: Counting::InMemory,
         watcher: None,
     }
 }

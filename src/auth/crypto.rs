@@ -1,16 +1,18 @@
-//! ring, lent to jsonwebtoken: the two algorithms that we speak, and no others.
+//! The crypto provider of jsonwebtoken: ES256 from ring, which TLS links anyway, HS256 from `hmac`, and no other algorithm.
 
 use std::sync::Once;
 
+use hmac::Mac as _;
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{ErrorKind, Result};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
-use ring::hmac;
 use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, UnparsedPublicKey,
 };
 use signature::{Error, Signer, Verifier};
+
+use crate::keyring::{self, HmacSha256};
 
 static PROVIDER: CryptoProvider = CryptoProvider {
     signer_factory: signer,
@@ -18,7 +20,7 @@ static PROVIDER: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Must come before the first token is signed or verified; the types of `token` see to it.
+/// Must run before the first token is signed or verified. The types of `token` call it.
 pub(super) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -84,17 +86,19 @@ impl JwtVerifier for Es256Verifier {
     }
 }
 
-struct Hs256(hmac::Key);
+/// The keyed state. Each use takes a clone of it.
+struct Hs256(HmacSha256);
 
 impl Hs256 {
     fn new(secret: &[u8]) -> Self {
-        Hs256(hmac::Key::new(hmac::HMAC_SHA256, secret))
+        Hs256(keyring::keyed(secret))
     }
 }
 
 impl Signer<Vec<u8>> for Hs256 {
     fn try_sign(&self, message: &[u8]) -> std::result::Result<Vec<u8>, Error> {
-        Ok(hmac::sign(&self.0, message).as_ref().to_vec())
+        let mac = self.0.clone().chain_update(message);
+        Ok(mac.finalize().into_bytes().to_vec())
     }
 }
 
@@ -106,7 +110,8 @@ impl JwtSigner for Hs256 {
 
 impl Verifier<Vec<u8>> for Hs256 {
     fn verify(&self, message: &[u8], signature: &Vec<u8>) -> std::result::Result<(), Error> {
-        hmac::verify(&self.0, message, signature).map_err(|_| Error::new())
+        let mac = self.0.clone().chain_update(message);
+        mac.verify_slice(signature).map_err(|_| Error::new())
     }
 }
 

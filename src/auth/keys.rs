@@ -45,7 +45,7 @@ pub enum KeyError {
     Memory,
 }
 
-/// A key to verify with, and the name that tokens call it by.
+/// A key to verify with, and its id in the `kid` of tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedKey {
     pub kid: String,
@@ -109,8 +109,8 @@ impl PublicKey {
         let verifies = jwk["key_ops"]
             .as_array()
             .is_none_or(|all| all.iter().any(|one| one == "verify"));
-        let ours = jwk["kty"] == "EC" && jwk["crv"] == "P-256";
-        if !ours || !is("use", "sig") || !is("alg", "ES256") || !verifies {
+        let p256 = jwk["kty"] == "EC" && jwk["crv"] == "P-256";
+        if !p256 || !is("use", "sig") || !is("alg", "ES256") || !verifies {
             return None;
         }
         let mut point = [0; POINT];
@@ -137,16 +137,16 @@ impl PublicKey {
     }
 }
 
-/// A point off the curve would verify nothing: better said at start than by a 401 to every caller. ring checks a point only
-/// when it is used, so use it once.
+/// Checked at load: with a point off the curve every token would be refused later. ring checks a point only when it is
+/// used, so this uses it once.
 fn is_on_curve(point: &[u8]) -> bool {
-    let Ok(ours) =
+    let Ok(private) =
         agreement::EphemeralPrivateKey::generate(&agreement::ECDH_P256, &SystemRandom::new())
     else {
         return false;
     };
-    let theirs = agreement::UnparsedPublicKey::new(&agreement::ECDH_P256, point);
-    agreement::agree_ephemeral(ours, &theirs, |_| ()).is_ok()
+    let public = agreement::UnparsedPublicKey::new(&agreement::ECDH_P256, point);
+    agreement::agree_ephemeral(private, &public, |_| ()).is_ok()
 }
 
 pub struct PrivateKey {
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_survive_their_pem() {
+    fn key_written_as_pem_reads_back_equal() {
         let key = PrivateKey::generate().unwrap();
         let again = PrivateKey::from_pem(key.to_pem().as_bytes()).unwrap();
         assert_eq!(again.public(), key.public());
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_says_what_it_is() {
+    fn text_that_is_no_usable_key_is_refused_with_its_reason() {
         let key = PrivateKey::generate().unwrap();
         let private = key.to_pem();
         let message = PublicKey::from_pem(private.as_bytes())
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_secrets_are_hex_and_not_empty() {
+    fn shared_secret_that_is_empty_or_not_hex_is_refused() {
         assert_eq!(shared_secret(b" 00ff\n").unwrap().expose(), [0, 255]);
         assert_eq!(shared_secret(b"  ").unwrap_err(), KeyError::EmptySecret);
         assert_eq!(shared_secret(b"xyz").unwrap_err(), KeyError::NotHex);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jwk_has_what_verifiers_need() {
+    fn jwk_has_every_member_that_verifiers_need() {
         let jwk = PrivateKey::generate().unwrap().public().to_jwk(KEY_ID);
         assert_eq!(jwk["kty"], "EC");
         assert_eq!(jwk["crv"], "P-256");

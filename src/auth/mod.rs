@@ -1,4 +1,4 @@
-//! Who calls: the sandbox's signature on the request, the token that it carries, and what that token allows.
+//! Authentication of callers: the signature of the sandbox, the token, and the scopes and limits of the token.
 
 mod crypto;
 pub mod keys;
@@ -12,7 +12,7 @@ pub use scope::Scopes;
 
 use rate::Rate;
 
-/// A caller, as far as its token tells.
+/// A caller, as its token describes it.
 #[derive(Debug, Clone)]
 pub struct Identity {
     pub subject: String,

@@ -37,7 +37,7 @@ impl Unit {
 }
 
 impl Rate {
-    /// `None` where it can't be read: a limit that is silently absent would be worse than a refusal.
+    /// `None` where it can't be read. The caller refuses the token then: to ignore the limit would be worse.
     pub fn parse(spec: &str) -> Option<Self> {
         let (count, unit) = spec.split_once('/')?;
         let unit = match unit.trim() {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn specs() {
+    fn rate_that_is_not_a_count_per_unit_is_refused() {
         assert_eq!(Rate::parse("10/hour").unwrap().to_string(), "10/hour");
         assert_eq!(Rate::parse(" 5 / min ").unwrap().unit.seconds(), 60);
         for bad in [

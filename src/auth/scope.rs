@@ -24,12 +24,12 @@ impl Scopes {
     }
 }
 
-/// One word of a token against one name, in its old spelling too.
+/// Whether a word of a token covers a name, in its present or its old spelling.
 pub fn grants(granted: &str, name: &str) -> bool {
     covers(granted, name) || legacy_form(name).is_some_and(|old| covers(granted, &old))
 }
 
-/// One granted word against one name.
+/// Whether a granted word covers a name, as both are written.
 fn covers(granted: &str, name: &str) -> bool {
     match granted.strip_suffix('*') {
         Some(prefix) => name.starts_with(prefix),
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grammar() {
+    fn scope_covers_a_tool_exactly_by_prefix_or_in_its_old_spelling() {
         let cases = [
             ("*", "tool:anything", true),
             ("tool:web_search", "tool:web_search", true),

@@ -1,5 +1,5 @@
-//! Where a sandbox keeps its token: a variable, the file that `<NAME>_FILE` names, or the default file. Files are read
-//! anew each time, so that a supervisor can rotate them.
+//! The token of the command line: from a variable, from the file that `<NAME>_FILE` names, or from the default file. Files
+//! are read at each use, so that a supervisor can rotate them.
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ mod tests {
     use std::collections::HashMap;
 
     #[test]
-    fn sources_in_order() {
+    fn token_comes_from_the_variable_then_from_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("token");
         std::fs::write(&file, " from-file \n").unwrap();
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn default_files() {
+    fn default_file_is_named_after_the_variable() {
         assert_eq!(
             default_file(SESSION_TOKEN),
             PathBuf::from("/run/ati/session_token")

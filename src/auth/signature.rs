@@ -1,19 +1,20 @@
 //! `X-Sandbox-Signature: t=<unix>,s=<hex>`: HMAC-SHA256 over `<t>.<METHOD>.<path>`.
 
+use hmac::Mac as _;
 use http::HeaderName;
-use ring::hmac;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
 
 use crate::error::Problem;
 pub use crate::error::Verdict;
-use crate::keyring::{Keyring, SIGNING_SECRET, Secret};
+use crate::keyring::{self, HmacSha256, Keyring, SIGNING_SECRET, Secret};
 use crate::pattern::Pattern;
 
 pub const HEADER: HeaderName = HeaderName::from_static("x-sandbox-signature");
 
-/// The secret before the current one, and until when it counts (RFC 3339; always, where that isn't set).
+/// The signing secret before the current one, and the date until which it is accepted (RFC 3339). Without a date it is
+/// always accepted.
 pub const PREVIOUS: &str = "sandbox_signing_shared_secret_previous";
 pub const PREVIOUS_NOT_AFTER: &str = "sandbox_signing_shared_secret_previous_not_after";
 
@@ -65,9 +66,9 @@ impl Settings {
     }
 }
 
-/// The shared secret, kept only as the HMAC state that it leads to.
+/// The keyed HMAC state of a shared secret. It is made once per snapshot; each signature clones it.
 #[derive(Clone)]
-pub struct SigningKey(hmac::Key);
+pub struct SigningKey(HmacSha256);
 
 impl SigningKey {
     /// Even-length hex is decoded, anything else counts as the bytes themselves.
@@ -75,18 +76,26 @@ impl SigningKey {
         let raw = secret.expose();
         let decoded = Zeroizing::new(hex::decode(raw).unwrap_or_default());
         let bytes = if decoded.is_empty() { raw } else { &decoded };
-        SigningKey(hmac::Key::new(hmac::HMAC_SHA256, bytes))
+        SigningKey(keyring::keyed(bytes))
     }
 
     /// The header that a sandbox would send.
     pub fn sign(&self, timestamp: u64, method: &str, path: &str) -> String {
-        let message = format!("{timestamp}.{method}.{path}");
-        let tag = hmac::sign(&self.0, message.as_bytes());
-        format!("t={timestamp},s={}", hex::encode(tag))
+        let tag = self.mac(&timestamp.to_string(), method, path).finalize();
+        format!("t={timestamp},s={}", hex::encode(tag.into_bytes()))
+    }
+
+    /// The state after `<t>.<METHOD>.<path>`.
+    fn mac(&self, timestamp: &str, method: &str, path: &str) -> HmacSha256 {
+        let mut mac = self.0.clone();
+        for part in [timestamp, ".", method, ".", path] {
+            mac.update(part.as_bytes());
+        }
+        mac
     }
 }
 
-/// The secret in use, and the one before it for as long as both count.
+/// The current secret, and the previous one while both are accepted.
 #[derive(Clone)]
 pub struct SigningKeys {
     current: SigningKey,
@@ -94,11 +103,12 @@ pub struct SigningKeys {
 }
 
 impl SigningKeys {
-    /// What a keyring has. A date that can't be read ends the overlap: nobody meant it to last forever.
+    /// The signing secrets of a keyring. A date that can't be read ends the overlap, because an overlap without end would
+    /// be the more dangerous mistake.
     pub fn of(keyring: &Keyring, warnings: &mut Vec<Problem>) -> Option<Self> {
         let current = keyring.get(SIGNING_SECRET).map(SigningKey::new)?;
         let not_after = match keyring.get(PREVIOUS_NOT_AFTER) {
-            // There, and empty: somebody meant it to end.
+            // An entry without a value is meant to end the overlap.
             None if keyring.names().any(|name| name == PREVIOUS_NOT_AFTER) => None,
             None => Some(u64::MAX),
             Some(text) => std::str::from_utf8(text.expose())
@@ -118,14 +128,14 @@ impl SigningKeys {
         })
     }
 
-    fn verify(&self, message: &[u8], tag: &[u8], now: u64) -> Verdict {
-        if hmac::verify(&self.current.0, message, tag).is_ok() {
+    /// Compares in constant time.
+    fn verify(&self, mac: impl Fn(&SigningKey) -> HmacSha256, tag: &[u8], now: u64) -> Verdict {
+        let signed_with = |key: &SigningKey| mac(key).verify_slice(tag).is_ok();
+        if signed_with(&self.current) {
             return Verdict::Valid;
         }
         match &self.previous {
-            Some((SigningKey(key), not_after))
-                if now <= *not_after && hmac::verify(key, message, tag).is_ok() =>
-            {
+            Some((key, not_after)) if now <= *not_after && signed_with(key) => {
                 Verdict::ValidPrevious
             }
             _ => Verdict::Mismatch,
@@ -180,13 +190,7 @@ pub fn check(
             Verdict::Malformed
         };
     }
-    let mut message = Vec::with_capacity(timestamp.len() + method.len() + path.len() + 2);
-    message.extend_from_slice(timestamp.as_bytes());
-    message.push(b'.');
-    message.extend_from_slice(method.as_bytes());
-    message.push(b'.');
-    message.extend_from_slice(path.as_bytes());
-    keys.verify(&message, &tag, now)
+    keys.verify(|key| key.mac(timestamp, method, path), &tag, now)
 }
 
 /// `t` and `s`, neither of them empty. Other parts are allowed, parts without `=` are not.
@@ -224,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn agrees_with_openssl() {
+    fn signature_equals_the_one_that_openssl_makes() {
         // printf '1700000000.GET./a' | openssl dgst -sha256 -hmac secret
         let openssl = "7301eb87e6db5ce1cbb17c94cfa2f00569f740238d84c2e4f8845c4a22bf4cfa";
         assert_eq!(
@@ -234,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_before_counts_until_its_date() {
+    fn previous_secret_is_accepted_until_its_date() {
         let keyring = |entries: &[(&str, &str)]| {
             let entries = entries.iter().map(|(name, value)| {
                 let secret = Secret::new(value.as_bytes()).unwrap();
@@ -268,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn hex_secrets_are_decoded_and_others_are_not() {
+    fn secret_in_hex_is_decoded_and_any_other_is_not() {
         assert_eq!(
             key("736563726574").sign(1, "GET", "/"),
             key("secret").sign(1, "GET", "/")
@@ -280,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_in_its_order() {
+    fn signature_that_is_wrong_gets_the_first_reason_in_order() {
         let now = 1_700_000_000;
         let good = key("secret").sign(now, "GET", "/a");
         let (_, digits) = good.split_once("s=").unwrap();
@@ -333,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_of_the_drift_pass() {
+    fn timestamp_at_the_limit_of_the_drift_is_valid() {
         for at in [1_700_000_060, 1_699_999_940] {
             let header = key("secret").sign(at, "GET", "/a");
             assert_eq!(verdict(Some(&header), 1_700_000_000), Verdict::Valid);
@@ -341,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_secret_the_time_still_comes_first() {
+    fn timestamp_is_checked_before_the_absence_of_a_secret() {
         let checked = |header: &[u8]| check(None, 60, Some(header), "GET", "/", 1000);
         assert_eq!(checked(b"t=1000,s=zz"), Verdict::NoSecret);
         assert_eq!(checked(b"t=1,s=zz"), Verdict::Expired { drift: 999 });

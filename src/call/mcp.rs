@@ -1,108 +1,100 @@
-//! From an MCP manifest to a server: which one, and as whom.
+//! From an MCP manifest to a target: which server, with which credential, in which shared session.
 
 use std::sync::Arc;
 
 use url::Url;
 use zeroize::Zeroizing;
 
-use super::{Context, credentials};
-use crate::auth::Identity;
-use crate::catalog::Provider;
+use super::{Call, credentials};
 use crate::catalog::mcp::{Mcp, Transport};
-use crate::credential::{Lookup, Template};
-use crate::error::ToolError;
-use crate::exec::http::Presents;
-use crate::exec::mcp::{Server, Target};
+use crate::catalog::outbound::BaseUrl;
+use crate::credential::{CredentialError, Lookup, Template};
+use crate::derived_key::{Key, KeyBuilder};
+use crate::egress::{EgressError, is_http_url};
+use crate::exec::credentials::CallCredential;
+use crate::exec::mcp::{McpError, Server, Target};
+use crate::keyring::Secret;
 
-/// `elsewhere` is the URL that the caller has for it, checked already.
-pub fn target(
-    provider: &Arc<Provider>,
-    called: &str,
-    elsewhere: Option<Url>,
-    lookup: &Lookup<'_>,
-    identity: &Identity,
-    context: Context<'_>,
-) -> Result<Arc<Target>, ToolError> {
-    let Some(mcp) = provider.mcp() else {
-        return Err(ToolError::Setup(
-            "this provider has no MCP server".to_owned(),
-        ));
-    };
-    let presents = credentials::resolve(provider, called, lookup, identity, context.prepared)?;
-    // What a caller brings is another server.
-    let listed = match elsewhere {
-        None => context.catalog.listing(&provider.name).cloned(),
+pub fn target(call: &Call<'_>) -> Result<Arc<Target>, McpError> {
+    let provider = call.provider;
+    let no_server = || EgressError::Setup("this provider has no MCP server".to_owned());
+    let mcp = provider.mcp().ok_or_else(no_server)?;
+    let credential = credentials::resolve(call)?;
+    // The listing is the manifest's own server's; one that the caller names may have other tools.
+    let listed = match call.upstream_override {
+        None => call.context.catalog.listing(&provider.name).cloned(),
         Some(_) => None,
     };
-    let mut parts: Vec<Zeroizing<Vec<u8>>> = Vec::new();
-    let mut depends_on = |part: &[u8]| parts.push(Zeroizing::new(part.to_vec()));
-    depends_on(provider.name.as_bytes());
-    let server = match &mcp.transport {
-        Transport::Stdio { command, args, env } => {
-            depends_on(command.as_bytes());
-            for arg in args {
-                depends_on(b"argument");
-                depends_on(arg.as_bytes());
-            }
-            let mut filled = Vec::new();
-            for (name, template) in env {
-                let value = fill(template, lookup)?;
-                depends_on(name.as_bytes());
-                depends_on(value.as_bytes());
-                filled.push((name.clone(), value));
-            }
-            Server::Program {
-                program: command.clone(),
-                args: args.clone(),
-                env: filled,
-            }
-        }
-        Transport::Http { .. } => {
-            let url = match elsewhere {
-                Some(url) => url,
-                None => own_url(mcp, lookup)?,
-            };
-            depends_on(url.as_str().as_bytes());
-            // And the way there: whom it may lead to, and whom it trusts. A session keeps its own alive, so none takes its address.
-            depends_on(
-                format!("{:p} {:?}", Arc::as_ptr(context.clients), mcp.http.source).as_bytes(),
-            );
-            Server::Endpoint(url)
-        }
-    };
-    // Whoever presents something else, or in another way, is somebody else to the server.
-    let how = format!("{:?} {:?}", mcp.http.auth, mcp.http.extra_headers);
-    depends_on(how.as_bytes());
-    for name in mcp.http.key_names() {
-        depends_on(name.as_bytes());
-        depends_on(lookup.get(name).map_or(&b""[..], |secret| secret.expose()));
-    }
-    if let Presents::Minted(mint) = &presents {
-        depends_on(&mint.key);
-    }
+    let server = server(call, mcp)?;
     Ok(Arc::new(Target {
         provider: provider.name.as_str().into(),
-        key: credentials::hash(parts.iter().map(|part| part.as_slice())),
+        key: session_key(call, &server, &credential),
         server,
-        presents,
-        source: mcp.http.source,
+        credential,
+        source: provider.outbound.source,
         listed,
-        told_url: mcp.http.base_url.clone(),
+        told_url: mcp.url_text().to_owned(),
     }))
 }
 
-fn own_url(mcp: &Mcp, lookup: &Lookup<'_>) -> Result<Url, ToolError> {
-    let text = match &mcp.http.url {
-        Some(template) => fill(template, lookup)?,
-        None => Zeroizing::new(mcp.http.base_url.clone()),
-    };
-    let url = Url::parse(&text).ok();
-    url.filter(crate::egress::is_http_url)
-        .ok_or(ToolError::BadUrl("mcp_url is no http or https URL"))
+fn server(call: &Call<'_>, mcp: &Mcp) -> Result<Server, McpError> {
+    match &mcp.transport {
+        Transport::Stdio { command, args, env } => {
+            let env = env.iter().map(|(name, template)| {
+                Ok::<_, McpError>((name.clone(), fill(template, &call.lookup)?))
+            });
+            Ok(Server::Program {
+                program: command.clone(),
+                args: args.clone(),
+                env: env.collect::<Result<_, _>>()?,
+            })
+        }
+        Transport::Http { url, .. } => Ok(Server::Endpoint(match &call.upstream_override {
+            Some(url) => url.clone(),
+            None => own_url(url, &call.lookup)?,
+        })),
+    }
 }
 
-fn fill(template: &Template, lookup: &Lookup<'_>) -> Result<Zeroizing<String>, ToolError> {
-    let filled = template.expand(lookup).map_err(credentials::missing)?;
+/// Sessions are shared by calls with the same key. It depends on everything that the server could tell
+/// two callers apart by: how it is reached, what it is given, every credential with its value.
+fn session_key(call: &Call<'_>, server: &Server, credential: &CallCredential) -> Key {
+    let outbound = &call.provider.outbound;
+    let mut key = KeyBuilder::new("mcp session").with(&call.provider.name);
+    match server {
+        Server::Program { program, args, env } => {
+            key.add((program, args));
+            for (name, value) in env {
+                key.add((name, value.as_str()));
+            }
+        }
+        Server::Endpoint(url) => {
+            // Clients carry the allowlist and the trusted roots: a reload that changes them makes new ones.
+            key.add((url.as_str(), call.context.clients.id(), outbound.source));
+        }
+    }
+    key.add((&outbound.auth, &outbound.extra_headers));
+    for name in call.provider.key_names() {
+        key.add((name, call.lookup.get(name).map(Secret::expose)));
+    }
+    if let CallCredential::Deferred(deferred) = credential {
+        key.add(deferred.key);
+    }
+    key.finish()
+}
+
+fn own_url(url: &BaseUrl, lookup: &Lookup<'_>) -> Result<Url, McpError> {
+    let text = match &url.template {
+        Some(template) => fill(template, lookup)?,
+        None => Zeroizing::new(url.text.clone()),
+    };
+    let url = Url::parse(&text).ok();
+    url.filter(is_http_url)
+        .ok_or(EgressError::BadUrl("mcp_url is no http or https URL").into())
+}
+
+fn fill(template: &Template, lookup: &Lookup<'_>) -> Result<Zeroizing<String>, McpError> {
+    let filled = template.expand(lookup).map_err(CredentialError::missing)?;
     Ok(Zeroizing::new(
         String::from_utf8_lossy(&filled).into_owned(),
     ))

@@ -1,10 +1,11 @@
-//! The one way of a tool call, for `/call`, `/mcp` and `ati run` alike.
+//! The one pipeline of a tool call, for `/call`, `/mcp` and `ati run` alike:
+//! resolve -> authorize -> validate -> limit -> execute -> shape -> audit.
 
+mod audit_guard;
 mod credentials;
-mod elsewhere;
 mod mcp;
-mod record;
 mod shape;
+mod upstream_override;
 
 use std::sync::Arc;
 
@@ -13,74 +14,62 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use crate::auth::{Identity, scope};
-use crate::catalog::provider::Http;
-use crate::catalog::{Catalog, Handler, Provider, Tool};
+use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, Tool};
 use crate::config::ToolSettings;
 use crate::credential::Lookup;
 use crate::egress::Clients;
-use crate::error::{CallError, McpError};
-use crate::exec::http::{Means, Prepared};
-use crate::exec::mcp::Told;
-use crate::exec::{self, Watcher};
+use crate::error::{CallError, ExecError};
+use crate::exec::credentials::SharedCredentials;
+use crate::exec::http::HttpError;
+use crate::exec::mcp::{McpError, Told};
+use crate::exec::{self, ExecContext, SharedState, Watcher};
 use crate::json;
 use crate::keyring::Keyring;
 use crate::request_id::RequestId;
-use crate::runtime::Runtime;
 use crate::telemetry::audit::Audit;
-use record::Pending;
+use audit_guard::AuditGuard;
 
-/// More values than this are no arguments.
+/// Arguments with more values than this are refused: a few megabytes of text can stand for gigabytes.
 const MOST_VALUES: usize = 200_000;
 
-/// Everything that a call is made with.
+/// What calls of one process are made with.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     pub catalog: &'a Catalog,
     pub keyring: &'a Keyring,
-    pub prepared: &'a Prepared,
+    pub credentials: &'a SharedCredentials,
     pub clients: &'a Arc<Clients>,
     pub limits: &'a ToolSettings,
-    pub runtime: &'a Runtime,
+    pub runtime: &'a SharedState,
     pub audit: &'a Audit,
     pub counting: Counting,
-    /// Who wants to hear how far a call is.
+    /// Is shown the progress of calls.
     pub watcher: Option<Watcher<'a>>,
 }
 
-impl<'a> Context<'a> {
-    fn means(&self) -> Means<'a> {
-        Means {
-            clients: self.clients,
-            runtime: self.runtime,
-            limits: self.limits,
-            watcher: self.watcher,
-        }
-    }
-}
-
-/// Where calls are counted against limits.
+/// Where calls are counted against rate limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counting {
-    /// In memory: one process serves them all.
-    Here,
-    /// In a file: each process makes one.
-    Shared,
+    /// In memory: one process serves all calls.
+    InMemory,
+    /// In a file: each process makes one call.
+    InFile,
 }
 
 pub struct Request<'a> {
-    pub request_id: RequestId,
     /// As the caller wrote it.
     pub name: &'a str,
     pub args: Args<'a>,
     pub identity: &'a Identity,
-    /// Another server than the manifest's, where a caller has one.
+    /// `X-Ati-Upstream-Url`: a server that the caller names in place of the manifest's.
     pub upstream_url: Option<&'a str>,
+    pub request_id: RequestId,
 }
 
-/// What a tool is given. A variant for what is too big for memory comes with the tools that take it.
+/// The arguments of a call.
 pub enum Args<'a> {
     Json(Map<String, Value>),
-    /// As it came; only an object counts. It isn't read before it is known that there is such a tool.
+    /// JSON text, parsed only once the tool is known to exist. Anything but an object counts as `{}`.
     Text(Option<&'a RawValue>),
 }
 
@@ -97,51 +86,88 @@ impl Args<'_> {
     }
 }
 
-/// What a tool gives. Answers that nobody has to look into stay the text they came as.
+/// The result of a call.
 #[derive(Debug)]
 pub enum Output {
+    /// The upstream's own text: checked, never parsed into values.
     Raw(Box<RawValue>),
     Json(Value),
 }
 
-/// The order, and the only one.
+/// One call on its way through the pipeline.
+struct Call<'a> {
+    provider: &'a Arc<Provider>,
+    /// None where ati itself asks a server for its tools.
+    tool: Option<&'a Tool>,
+    identity: &'a Identity,
+    lookup: Lookup<'a>,
+    /// The checked `X-Ati-Upstream-Url`.
+    upstream_override: Option<Url>,
+    request_id: RequestId,
+    context: Context<'a>,
+}
+
+impl<'a> Call<'a> {
+    fn exec_context(&self) -> ExecContext<'a> {
+        ExecContext {
+            clients: self.context.clients,
+            runtime: self.context.runtime,
+            limits: self.context.limits,
+            watcher: self.context.watcher,
+            request_id: self.request_id,
+        }
+    }
+
+    fn tool_name(&self) -> &str {
+        self.tool.map_or("", |tool| &tool.name)
+    }
+}
+
+/// Runs the pipeline.
 pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, CallError> {
-    // First, so that what isn't there is told as such, whoever asks.
+    // First: an unknown tool is 404 for every caller, whatever its scopes.
     let tool = context
         .catalog
         .find(request.name)
         .ok_or_else(|| CallError::UnknownTool(request.name.to_owned()))?;
-
     let args = request.args.into_map()?;
-    let pending = Pending::new(
-        request.request_id,
+    let guard = AuditGuard::new(
         request.name,
         tool,
         &args,
         request.identity,
+        request.request_id,
         context.audit,
     );
-    let outcome = decide(tool, args, request.upstream_url, request.identity, context).await;
-    pending.end(&outcome);
+    let call = Call {
+        provider: &tool.provider,
+        tool: Some(tool),
+        identity: request.identity,
+        lookup: Lookup::tool(context.keyring, request.identity.customer_id.as_deref()),
+        upstream_override: None,
+        request_id: request.request_id,
+        context,
+    };
+    let outcome = decide(call, tool, args, request.upstream_url).await;
+    guard.end(&outcome);
     outcome
 }
 
 async fn decide(
+    mut call: Call<'_>,
     tool: &Tool,
     args: Map<String, Value>,
     upstream_url: Option<&str>,
-    identity: &Identity,
-    context: Context<'_>,
 ) -> Result<Output, CallError> {
-    // Before the arguments: who may not call learns nothing of what a call would take.
-    authorize(tool, identity)?;
-    // Before the count: what could never have been sent costs nothing.
+    // Before the arguments: a caller without the scope learns nothing of what the tool takes.
+    authorize(tool, call.identity)?;
+    // Before the limit: a call that could never be sent doesn't count against it.
     let args = validate(tool, args)?;
-    let lookup = Lookup::tool(context.keyring, identity.customer_id.as_deref());
-    let elsewhere = upstream_url.map(|url| elsewhere::check(url, tool, &lookup));
-    let elsewhere = elsewhere.transpose()?;
-    limit(tool, identity, context)?;
-    let answer = execute(tool, &args, elsewhere, &lookup, identity, context).await?;
+    call.upstream_override = upstream_url
+        .map(|url| upstream_override::check(url, tool, &call.lookup))
+        .transpose()?;
+    limit(tool, call.identity, call.context)?;
+    let answer = execute(&call, tool, &args).await?;
     shape::shape(tool, answer)
 }
 
@@ -175,11 +201,11 @@ fn limit(tool: &Tool, identity: &Identity, context: Context<'_>) -> Result<(), C
         .filter(|(pattern, _)| scope::grants(pattern, &name));
     let (rates, now) = (&context.runtime.rates, crate::clock::unix_millis());
     let counted = match context.counting {
-        Counting::Here => rates.admit(&identity.subject, matching, now),
-        Counting::Shared => rates
+        Counting::InMemory => rates.admit(&identity.subject, matching, now),
+        Counting::InFile => rates
             .admit_shared(&identity.subject, matching, now)
             .map_err(|e| {
-                tracing::error!("rate-state.json: {e}");
+                tracing::error!(error = %e, "rate-state.json can't be read or written");
                 CallError::Internal("calls can't be counted against their limit")
             })?,
     };
@@ -191,64 +217,65 @@ fn limit(tool: &Tool, identity: &Identity, context: Context<'_>) -> Result<(), C
     })
 }
 
+/// The dispatch to executors: one arm per handler.
 async fn execute(
+    call: &Call<'_>,
     tool: &Tool,
     args: &Map<String, Value>,
-    elsewhere: Option<Url>,
-    lookup: &Lookup<'_>,
-    identity: &Identity,
-    context: Context<'_>,
-) -> Result<Box<RawValue>, CallError> {
-    let provider = &tool.provider;
-    match &provider.handler {
-        Handler::Http(http) | Handler::Xai(http) => {
-            over_http(tool, http, args, lookup, identity, context).await
-        }
-        Handler::OpenApi(openapi) => {
-            over_http(tool, &openapi.http, args, lookup, identity, context).await
-        }
-        Handler::Mcp(_) => {
-            let target = mcp::target(provider, &tool.name, elsewhere, lookup, identity, context);
-            let target = target.map_err(McpError::from)?;
-            Ok(exec::mcp::call(tool, args, &target, context.means()).await?)
-        }
-        Handler::Passthrough | Handler::Absent(_) => {
-            Err(CallError::Internal("this handler has no tools"))
+) -> Result<Box<RawValue>, ExecError> {
+    match &tool.invocation {
+        Invocation::Http(http) => Ok(over_http(call, tool, http, args).await?),
+        Invocation::Mcp(remote) => {
+            let target = mcp::target(call)?;
+            Ok(exec::mcp::call(remote, args, &target, call.exec_context()).await?)
         }
     }
 }
 
 async fn over_http(
+    call: &Call<'_>,
     tool: &Tool,
-    http: &Http,
+    invocation: &HttpInvocation,
     args: &Map<String, Value>,
-    lookup: &Lookup<'_>,
-    identity: &Identity,
-    context: Context<'_>,
-) -> Result<Box<RawValue>, CallError> {
-    let base_url = credentials::base_url(http, lookup)?;
-    let provider = &tool.provider;
-    let presents = credentials::resolve(provider, &tool.name, lookup, identity, context.prepared)?;
-    Ok(exec::http::run(tool, args, &base_url, &presents, context.means()).await?)
+) -> Result<Box<RawValue>, HttpError> {
+    let request = exec::http::Request {
+        tool,
+        invocation,
+        args,
+        base_url: credentials::base_url(call.provider, &call.lookup)?,
+    };
+    let credential = credentials::resolve(call)?;
+    exec::http::run(&request, &credential, call.exec_context()).await
 }
 
-/// What tools an MCP server has, asked as nobody in particular.
+/// Asks an MCP server for its tools, with the credentials that no caller has changed.
 pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<Told, McpError> {
-    let target = discovery_target(provider, context)?;
-    exec::mcp::list(&target, context.means()).await
+    let identity = Identity::unrestricted();
+    let call = listing_call(provider, &identity, context);
+    let target = mcp::target(&call)?;
+    exec::mcp::list(&target, call.exec_context()).await
 }
 
-/// Whether there is news since that session listed them.
+/// Whether the server has announced a change since that session listed its tools.
 pub fn has_changed(provider: &Arc<Provider>, listed_by: u64, context: Context<'_>) -> bool {
-    let target = discovery_target(provider, context);
-    target.is_ok_and(|target| exec::mcp::has_changed(&target, listed_by, context.means()))
+    let identity = Identity::unrestricted();
+    let call = listing_call(provider, &identity, context);
+    mcp::target(&call)
+        .is_ok_and(|target| exec::mcp::has_changed(&target, listed_by, call.exec_context()))
 }
 
-fn discovery_target(
-    provider: &Arc<Provider>,
-    context: Context<'_>,
-) -> Result<Arc<exec::mcp::Target>, McpError> {
-    let lookup = Lookup::tool(context.keyring, None);
-    let nobody = Identity::unrestricted();
-    Ok(mcp::target(provider, "", None, &lookup, &nobody, context)?)
+fn listing_call<'a>(
+    provider: &'a Arc<Provider>,
+    identity: &'a Identity,
+    context: Context<'a>,
+) -> Call<'a> {
+    Call {
+        provider,
+        tool: None,
+        identity,
+        lookup: Lookup::tool(context.keyring, None),
+        upstream_override: None,
+        request_id: RequestId::generate(),
+        context,
+    }
 }

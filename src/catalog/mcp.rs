@@ -1,4 +1,4 @@
-//! MCP servers as manifests describe them, and the tools that they say they have.
+//! MCP servers as manifests describe them, and the tools that they list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,48 +6,39 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::provider::Http;
+use super::outbound::BaseUrl;
 use crate::config::Section;
 use crate::credential::Template;
-use crate::egress;
-use crate::error::Problem;
 
-/// `provider:tool` has at most so many characters.
+/// Characters of `provider:tool`. A longer name is left out of the listing.
 const LONGEST_NAME: usize = 128;
 const LONGEST_DESCRIPTION: usize = 16 << 10;
-/// A schema that is longer is no help to anybody.
+/// A longer schema is replaced by `{"type": "object"}`.
 const LONGEST_SCHEMA: usize = 256 << 10;
 
 #[derive(Debug)]
 pub struct Mcp {
-    /// What is presented, and the URL where there is one.
-    pub http: Http,
     pub transport: Transport,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Hash)]
 pub enum Transport {
+    /// A program that ati starts.
     Stdio {
         command: String,
         args: Vec<String>,
         env: Vec<(String, Template)>,
     },
     Http {
-        /// The variable in which a caller has another URL.
+        url: BaseUrl,
+        /// The variable in which a caller names another URL.
         url_env: Option<String>,
     },
 }
 
 impl Mcp {
-    pub(super) fn read(
-        s: &mut Section<'_>,
-        egress: Option<&egress::Settings>,
-        warnings: &mut Vec<Problem>,
-    ) -> Self {
-        let mut http = Http::read(s, egress, warnings);
+    pub(super) fn read(s: &mut Section<'_>) -> Self {
         let url: String = s.take("mcp_url").unwrap_or_default();
-        http.url = Some(Template::parse(&url));
-        http.base_url = url;
         let kind: String = s
             .take("mcp_transport")
             .unwrap_or_else(|| "stdio".to_owned());
@@ -59,7 +50,10 @@ impl Mcp {
             .into_iter()
             .map(|(name, value)| (name, Template::parse(&value)));
         let transport = match kind.as_str() {
-            "http" => Transport::Http { url_env },
+            "http" => Transport::Http {
+                url: BaseUrl::with_keys(url),
+                url_env,
+            },
             _ => Transport::Stdio {
                 command,
                 args,
@@ -69,30 +63,32 @@ impl Mcp {
         if !matches!(kind.as_str(), "stdio" | "http") {
             s.problem("mcp_transport", "expected 'stdio' or 'http'");
         }
-        Mcp { http, transport }
+        Mcp { transport }
     }
 
-    /// What it can't be used without. Such manifests have always loaded, so it is no reason not to start.
+    /// The field without which there is no server. Existing manifests load without it, so it is a
+    /// warning.
     pub(super) fn lacks(&self) -> Option<&'static str> {
         match &self.transport {
             Transport::Stdio { command, .. } if command.is_empty() => Some("mcp_command"),
-            Transport::Http { .. } if self.http.base_url.is_empty() => Some("mcp_url"),
-            _ => None,
+            Transport::Http { url, .. } if url.text.is_empty() => Some("mcp_url"),
+            Transport::Stdio { .. } | Transport::Http { .. } => None,
         }
     }
 
-    /// Names of the keyring that a session needs.
-    pub fn key_names(&self) -> Vec<&str> {
-        let mut names = self.http.key_names();
-        names.extend(self.env_keys());
-        names
-    }
-
-    /// Those of them that a program gets as variables.
-    pub fn env_keys(&self) -> Vec<&str> {
+    /// Names of the keyring entries in the URL or in the program's environment.
+    pub(super) fn keys(&self) -> Vec<&str> {
         match &self.transport {
             Transport::Stdio { env, .. } => env.iter().flat_map(|(_, it)| it.keys()).collect(),
-            Transport::Http { .. } => Vec::new(),
+            Transport::Http { url, .. } => url.keys().collect(),
+        }
+    }
+
+    /// The URL as the manifest has it, for messages.
+    pub fn url_text(&self) -> &str {
+        match &self.transport {
+            Transport::Stdio { .. } => "",
+            Transport::Http { url, .. } => &url.text,
         }
     }
 
@@ -104,38 +100,38 @@ impl Mcp {
     }
 }
 
-/// What a server said it has, and when. It is kept on disk, too.
+/// A server's list of its tools. The listing cache keeps it on disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Listing {
     /// Unix seconds.
     pub at: u64,
-    /// The revision that was agreed upon.
+    /// The protocol revision of the session that listed them.
     pub protocol: String,
-    pub tools: Vec<Listed>,
+    pub tools: Vec<ListedTool>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Listed {
-    /// As the server calls it.
+pub struct ListedTool {
+    /// The name at the server.
     pub name: String,
     #[serde(default)]
     pub description: String,
     #[serde(default)]
     pub input_schema: Value,
-    /// Doing it twice is no worse than once.
+    /// The server says that a second call does no harm.
     #[serde(default)]
     pub repeatable: bool,
 }
 
-impl From<rmcp::model::Tool> for Listed {
+impl From<rmcp::model::Tool> for ListedTool {
     fn from(tool: rmcp::model::Tool) -> Self {
         let hints = tool.annotations.unwrap_or_default();
         let yes = |hint: Option<bool>| hint == Some(true);
         let schema = serde_json::to_value(&tool.input_schema).unwrap_or_default();
         let reasonable = schema.to_string().len() <= LONGEST_SCHEMA;
-        Listed {
+        ListedTool {
             name: tool.name.into_owned(),
-            description: harmless(&tool.description.unwrap_or_default()),
+            description: printable(&tool.description.unwrap_or_default()),
             input_schema: if reasonable {
                 schema
             } else {
@@ -146,12 +142,12 @@ impl From<rmcp::model::Tool> for Listed {
     }
 }
 
-/// By the provider's name.
+/// By provider name.
 pub type Listings = BTreeMap<String, Arc<Listing>>;
 
 impl Listing {
-    /// Each tool with the name that it has here. Two that would have the same are one.
-    pub fn named(&self, provider: &str) -> Vec<(String, &Listed)> {
+    /// Each tool with its name in the catalogue. Of two with the same name the first stays.
+    pub fn named(&self, provider: &str) -> Vec<(String, &ListedTool)> {
         let mut seen = BTreeSet::new();
         let mut named = Vec::new();
         for tool in &self.tools {
@@ -165,7 +161,7 @@ impl Listing {
     }
 }
 
-/// Without what a path, a terminal or a scope could take for something else.
+/// Replaces characters that mean something in a path, a terminal or a scope.
 fn safe_name(name: &str) -> String {
     let safe = |c: char| match c {
         'A'..='Z' | 'a'..='z' | '0'..='9' | '_' | '-' | '.' | '/' => c,
@@ -175,8 +171,8 @@ fn safe_name(name: &str) -> String {
     name.replace("..", "__")
 }
 
-/// Texts of strangers, for terminals and models.
-fn harmless(text: &str) -> String {
+/// A server's text without control characters, which a terminal or a model could act on.
+fn printable(text: &str) -> String {
     let end = text.floor_char_boundary(LONGEST_DESCRIPTION);
     let visible = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
     text[..end].chars().filter(visible).collect()
@@ -187,7 +183,7 @@ mod tests {
     use super::*;
 
     fn listing(names: &[&str]) -> Listing {
-        let tool = |name: &&str| Listed {
+        let tool = |name: &&str| ListedTool {
             name: (*name).to_owned(),
             description: String::new(),
             input_schema: Value::Null,
@@ -201,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_strangers_are_made_harmless() {
+    fn tool_names_of_a_server_are_sanitised() {
         let long = "x".repeat(200);
         let listing = listing(&[
             "echo",
@@ -227,6 +223,6 @@ mod tests {
         );
         // The server's own name is what it is called by.
         assert_eq!(named[1].1.name, "../../etc/passwd");
-        assert_eq!(harmless("a\u{1b}[0m\nb\r"), "a[0m\nb");
+        assert_eq!(printable("a\u{1b}[0m\nb\r"), "a[0m\nb");
     }
 }

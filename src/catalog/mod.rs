@@ -1,10 +1,12 @@
-//! What tools there are: manifests compiled to [`Tool`]s, found by name in one step.
+//! The catalogue: manifests compiled to [`Tool`]s, found by name in one hash lookup.
 
 mod cost;
+mod invocation;
+pub mod listing_cache;
 pub mod mcp;
 pub mod openapi;
+pub mod outbound;
 pub mod provider;
-pub mod remembered;
 pub mod schema;
 pub mod search;
 mod specs;
@@ -15,6 +17,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
+pub use invocation::{Dialect, HttpInvocation, Invocation, McpInvocation};
 pub use provider::{Handler, Provider};
 pub use specs::Specs;
 pub use tool::Tool;
@@ -33,16 +36,17 @@ pub struct Catalog {
     tools: Vec<Arc<Tool>>,
     by_name: HashMap<String, usize, RandomState>,
     public: usize,
-    /// The tools of the manifests, without what servers say about them.
+    /// The tools as the manifests have them, before MCP servers have listed theirs.
     written: Arc<[Arc<Tool>]>,
-    /// What servers have said they have.
+    /// The lists of MCP servers.
     listings: Listings,
-    /// Providers whose document can't be read, and have no tools for that.
+    /// Providers without tools because their OpenAPI document can't be read.
     unreadable: Vec<String>,
 }
 
 impl Catalog {
-    /// Every manifest, in the order of their names; the later one wins where two have a tool of the same name.
+    /// Compiles the manifests, in the order of their names. Of two tools with the same name the later one
+    /// wins.
     pub fn build(
         manifests: &mut [ManifestFile],
         specs: &Specs<'_>,
@@ -59,7 +63,7 @@ impl Catalog {
             let mut own = Vec::new();
             let provider = Provider::read(index, manifest, egress, &mut own, warnings);
             if manifest.origin != Origin::Permanent && !own.is_empty() {
-                // What was only meant for a while must not stop what is there to stay.
+                // A provider of the provider cache must not keep the others from starting.
                 warnings.extend(own);
                 continue;
             }
@@ -85,7 +89,8 @@ impl Catalog {
         catalog
     }
 
-    /// The same with the tools that servers list. What they are is for a server to say, who may call them and how they are shown for the manifest.
+    /// The same catalogue with the tools that MCP servers list. Description and schema come from the
+    /// server; scope, tags and hints from the manifest.
     pub fn with_listings(&self, listings: &Listings) -> Self {
         let mut catalog = Catalog {
             providers: self.providers.clone(),
@@ -111,8 +116,9 @@ impl Catalog {
             for (name, listed) in listing.named(&provider.name) {
                 let tool = Tool::of_listed(name, listed, provider);
                 let named = |one: &&&Arc<Tool>| one.name == tool.name;
-                // Whatever the manifest calls it.
-                let meant = |one: &&&Arc<Tool>| one.endpoint == tool.endpoint;
+                // The manifest may have another name for it.
+                let remote = tool.invocation.listed_endpoint();
+                let meant = |one: &&&Arc<Tool>| one.invocation.listed_endpoint() == remote;
                 let known = written.iter().find(named);
                 let tool = match known.or_else(|| written.iter().find(meant)) {
                     Some(written) => written.as_listed(tool),
@@ -122,7 +128,7 @@ impl Catalog {
                     Some(&known) if catalog.tools[known].provider.name == provider.name => {
                         catalog.tools[known] = Arc::new(tool);
                     }
-                    // Another provider's tool is not its to replace.
+                    // A server can't replace another provider's tool.
                     Some(_) => {}
                     None => {
                         catalog
@@ -137,12 +143,12 @@ impl Catalog {
         catalog
     }
 
-    /// What the server of this provider has said last.
+    /// The last list of this provider's server.
     pub fn listing(&self, provider: &str) -> Option<&Arc<Listing>> {
         self.listings.get(provider)
     }
 
-    /// A document that can't be read costs its tools, not the start.
+    /// A document that can't be read is a warning: the provider has no tools then.
     fn add_operations(
         &mut self,
         provider: &Arc<Provider>,
@@ -174,7 +180,7 @@ impl Catalog {
         }
     }
 
-    /// Providers that had tools and would lose them, because their document can't be read any more.
+    /// Providers that had tools in `old` and lose them, because their document can't be read any more.
     pub fn lost_since(&self, old: &Catalog) -> Vec<&str> {
         let had = |name: &str| old.tools.iter().any(|tool| tool.provider.name == name);
         let unreadable = self.unreadable.iter().map(String::as_str);
@@ -217,18 +223,18 @@ impl Catalog {
         self.public
     }
 
-    /// Tools that agents may know of.
+    /// Tools that are listed: not internal, not expired.
     pub fn public(&self) -> impl Iterator<Item = &Arc<Tool>> {
         let tools = self.tools.iter();
-        tools.filter(|tool| !tool.provider.internal && !tool.provider.is_over())
+        tools.filter(|tool| !tool.provider.internal && !tool.provider.is_expired())
     }
 
-    /// Tools that this caller may use.
+    /// Tools that a caller with these scopes may use.
     pub fn visible<'a>(&'a self, scopes: &'a Scopes) -> impl Iterator<Item = &'a Arc<Tool>> {
         self.public().filter(|tool| tool.is_allowed(scopes))
     }
 
-    /// By name, or by a name in which a `_` stands for the `:` between provider and tool.
+    /// By name, or by an alias in which a `_` stands for the `:` between provider and tool.
     pub fn find(&self, name: &str) -> Option<&Arc<Tool>> {
         if name.len() > tool::LONGEST_NAME {
             return None;
@@ -241,10 +247,10 @@ impl Catalog {
 
     fn exactly(&self, name: &str) -> Option<&Arc<Tool>> {
         let tool = &self.tools[*self.by_name.get(name)?];
-        Some(tool).filter(|tool| !tool.provider.internal && !tool.provider.is_over())
+        Some(tool).filter(|tool| !tool.provider.internal && !tool.provider.is_expired())
     }
 
-    /// Compile every schema now; a server has the time, and its operator wants to know.
+    /// Compiles every schema now, so that a server reports unusable ones at its start.
     pub fn compile_schemas(&self, warnings: &mut Vec<Problem>) {
         warnings.extend(self.tools.iter().filter_map(|tool| tool.schema_fault()));
     }
@@ -332,7 +338,10 @@ mod tests {
             )
         };
         let (catalog, _, warnings) = build(&[&manifest("/a"), &manifest("/b")]);
-        assert_eq!(catalog.find("t").unwrap().endpoint, "/b");
+        assert_eq!(
+            catalog.find("t").unwrap().invocation.listed_endpoint(),
+            "/b"
+        );
         assert_eq!(catalog.tools().len(), 1);
         assert!(
             warnings[0].contains("replaces the tool of the same name"),

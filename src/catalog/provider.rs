@@ -1,19 +1,18 @@
 //! `[provider]` of a manifest, typed: what every handler has, and a variant for each.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use http::HeaderName;
 use serde::Deserialize;
 
 use super::mcp::Mcp;
 use super::openapi::Selection;
+use super::outbound::{BaseUrl, Inject, Outbound, Program, is_credential};
 use crate::config::fields;
-use crate::config::provider::{self, Auth};
-use crate::config::{ManifestFile, Origin, Section};
-use crate::credential::{Credential, Template};
+use crate::config::provider::Auth;
+use crate::config::{HandlerKind, ManifestFile, Origin, Section};
+use crate::credential::Template;
 use crate::egress;
 use crate::error::{Intro, Problem};
 
@@ -27,49 +26,59 @@ pub struct Provider {
     /// Neither listed nor callable by agents.
     pub internal: bool,
     pub skills: Vec<String>,
-    /// The variable that holds a caller's token for this provider, where it isn't the usual one.
+    /// The variable that holds a caller's token for this provider, instead of `ATI_SESSION_TOKEN`.
     pub session_token_env: Option<String>,
+    pub kind: HandlerKind,
     pub handler: Handler,
+    pub outbound: Outbound,
+    /// Names of keyring entries whose values stand in a URL or in a program's environment. Answers may
+    /// repeat them, so they are redacted.
+    pub embedded_keys: Vec<String>,
     pub file: PathBuf,
-    /// When it ends, where it was only meant for a while.
-    ends: Option<Instant>,
+    /// When a provider of the provider cache expires.
+    expires: Option<Instant>,
 }
 
+/// What only one handler has.
 #[derive(Debug)]
 pub enum Handler {
-    Http(Http),
-    /// An HTTP tool that answers with an agent's final text.
-    Xai(Http),
+    /// `http` and `xai`: tools that the manifest writes down.
+    Http(BaseUrl),
     /// HTTP tools that a document describes.
     OpenApi(Box<OpenApi>),
-    /// Tools that a server lists.
+    /// Tools that an MCP server lists.
     Mcp(Box<Mcp>),
-    /// Routes, not tools.
+    /// Routes, no tools.
     Passthrough,
-    /// Known by name; its tools are absent.
-    Absent(String),
-}
-
-#[derive(Debug)]
-pub struct Http {
-    pub base_url: String,
-    /// The same with its keys, where `auth_type = "url"` says that it has some.
-    pub url: Option<Template>,
-    pub auth: Auth,
-    pub generator: Option<Generator>,
-    pub extra_headers: Vec<(HeaderName, Template)>,
-    /// Where connections come from.
-    pub source: Option<IpAddr>,
+    /// A handler that this build doesn't have: no tools.
+    Absent,
 }
 
 #[derive(Debug)]
 pub struct OpenApi {
-    pub http: Http,
+    pub base_url: BaseUrl,
     /// A file's name below `specs/`.
     pub spec: String,
     pub selection: Selection,
     /// By operation id.
     pub overrides: BTreeMap<String, Override>,
+}
+
+impl OpenApi {
+    fn read(s: &mut Section<'_>, base_url: BaseUrl) -> Self {
+        OpenApi {
+            base_url,
+            spec: s.take("openapi_spec").unwrap_or_default(),
+            selection: Selection {
+                include_operations: s.take("openapi_include_operations").unwrap_or_default(),
+                exclude_operations: s.take("openapi_exclude_operations").unwrap_or_default(),
+                include_tags: s.take("openapi_include_tags").unwrap_or_default(),
+                exclude_tags: s.take("openapi_exclude_tags").unwrap_or_default(),
+                most: s.take("openapi_max_operations"),
+            },
+            overrides: s.take("openapi_overrides").unwrap_or_default(),
+        }
+    }
 }
 
 /// `[provider.openapi_overrides.<operationId>]`.
@@ -85,40 +94,9 @@ pub struct Override {
     pub response_format: Option<String>,
 }
 
-/// `[provider.auth_generator]`: a program that mints credentials.
-#[derive(Debug)]
-pub struct Generator {
-    pub program: Program,
-    pub env: Vec<(String, Template)>,
-    /// Seconds; 0 keeps nothing.
-    pub cache_ttl: u64,
-    pub json: bool,
-    /// Dot paths into its JSON, and where what is there goes.
-    pub inject: Vec<(String, Inject)>,
-    pub timeout: u64,
-}
-
-#[derive(Debug)]
-pub enum Program {
-    Command {
-        command: String,
-        args: Vec<Template>,
-    },
-    Script {
-        interpreter: String,
-        script: String,
-    },
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub enum Inject {
-    Header(HeaderName),
-    Env(String),
-    Primary,
-}
-
 impl Provider {
-    /// Every problem of the table is reported; what could be read is returned all the same, so that its tools are looked at too.
+    /// Every problem of the table is reported. The provider is returned all the same, so that the
+    /// problems of its tools are found too.
     pub fn read(
         index: usize,
         manifest: &ManifestFile,
@@ -135,88 +113,20 @@ impl Provider {
         );
         s.ignore("name");
         s.ignore("handler");
-        let mut provider = Provider {
-            index,
-            name: manifest.name.clone(),
-            description: s.take("description").unwrap_or_default(),
-            category: s.take("category"),
-            internal: s.take("internal").unwrap_or(false),
-            skills: s.take("skills").unwrap_or_default(),
-            session_token_env: s.take("auth_session_token_env"),
-            handler: Handler::Passthrough,
-            file: manifest.path.clone(),
-            ends: match manifest.origin {
-                Origin::Permanent => None,
-                Origin::Cached { remaining_seconds } => {
-                    Instant::now().checked_add(Duration::from_secs(remaining_seconds))
-                }
-            },
-        };
-        match manifest.handler.as_str() {
-            // Routes read the rest, and are strict about it.
-            "passthrough" => return provider,
-            kind @ ("http" | "xai") => {
-                let http = Http::read(&mut s, egress, warnings);
-                provider.handler = match kind {
-                    "xai" => Handler::Xai(http),
-                    _ => Handler::Http(http),
-                };
-                // What other handlers read means nothing here, and harms nothing.
-                for key in fields::names("provider") {
-                    s.ignore(key);
-                }
-                s.finish_leniently(warnings);
-                provider.warn(warnings);
+        let mut provider = Provider::read_common(index, manifest, &mut s);
+        if let Some(absence) = manifest.handler.absence() {
+            let problem = Problem::new(absence).file(&manifest.path);
+            warnings.push(problem.key("provider.handler"));
+            provider.handler = Handler::Absent;
+        } else if manifest.handler != HandlerKind::Passthrough {
+            provider.outbound = Outbound::read(&mut s, egress, warnings);
+            provider.read_handler(&mut s, warnings);
+            // Fields of other handlers have no effect here, and do no harm.
+            for key in fields::names("provider") {
+                s.ignore(key);
             }
-            "openapi" => {
-                let http = Http::read(&mut s, egress, warnings);
-                provider.handler = Handler::OpenApi(Box::new(OpenApi {
-                    http,
-                    spec: s.take("openapi_spec").unwrap_or_default(),
-                    selection: Selection {
-                        include_operations: s
-                            .take("openapi_include_operations")
-                            .unwrap_or_default(),
-                        exclude_operations: s
-                            .take("openapi_exclude_operations")
-                            .unwrap_or_default(),
-                        include_tags: s.take("openapi_include_tags").unwrap_or_default(),
-                        exclude_tags: s.take("openapi_exclude_tags").unwrap_or_default(),
-                        most: s.take("openapi_max_operations"),
-                    },
-                    overrides: s.take("openapi_overrides").unwrap_or_default(),
-                }));
-                // What other handlers read means nothing here, and harms nothing.
-                for key in fields::names("provider") {
-                    s.ignore(key);
-                }
-                s.finish_leniently(warnings);
-                provider.warn(warnings);
-            }
-            "mcp" => {
-                let mcp = Mcp::read(&mut s, egress, warnings);
-                if let Some(key) = mcp.lacks() {
-                    let message = "without it there is no server, and there are no tools";
-                    let problem = Problem::new(message).file(&manifest.path);
-                    warnings.push(problem.key(format!("provider.{key}")));
-                }
-                provider.handler = Handler::Mcp(Box::new(mcp));
-                for key in fields::names("provider") {
-                    s.ignore(key);
-                }
-                s.finish_leniently(warnings);
-                provider.warn(warnings);
-            }
-            other => {
-                provider.handler = Handler::Absent(other.to_owned());
-                warnings.push(
-                    Problem::new(format!(
-                        "handler '{other}' is not part of this build; its tools are absent"
-                    ))
-                    .file(&manifest.path)
-                    .key("provider.handler"),
-                );
-            }
+            s.finish_leniently(warnings);
+            provider.warn(warnings);
         }
         problems.extend(
             found
@@ -226,16 +136,79 @@ impl Provider {
         provider
     }
 
-    /// Whether its time is over.
-    pub fn is_over(&self) -> bool {
-        self.ends.is_some_and(|end| end <= Instant::now())
+    fn read_common(index: usize, manifest: &ManifestFile, s: &mut Section<'_>) -> Self {
+        Provider {
+            index,
+            name: manifest.name.clone(),
+            description: s.take("description").unwrap_or_default(),
+            category: s.take("category"),
+            internal: s.take("internal").unwrap_or(false),
+            skills: s.take("skills").unwrap_or_default(),
+            session_token_env: s.take("auth_session_token_env"),
+            kind: manifest.handler.clone(),
+            handler: Handler::Passthrough,
+            outbound: Outbound::default(),
+            embedded_keys: Vec::new(),
+            file: manifest.path.clone(),
+            expires: match manifest.origin {
+                Origin::Permanent => None,
+                Origin::Cached { remaining_seconds } => {
+                    Instant::now().checked_add(Duration::from_secs(remaining_seconds))
+                }
+            },
+        }
     }
 
-    pub fn http(&self) -> Option<&Http> {
+    /// Compiles the fields of the handler: one arm for each.
+    fn read_handler(&mut self, s: &mut Section<'_>, warnings: &mut Vec<Problem>) {
+        let base_url: String = s.take("base_url").unwrap_or_default();
+        let base_url = BaseUrl::with_keys_if(&self.outbound.auth, base_url);
+        let owned = |keys: Vec<&str>| keys.into_iter().map(str::to_owned).collect();
+        (self.embedded_keys, self.handler) = match &self.kind {
+            HandlerKind::Http | HandlerKind::Xai => {
+                (owned(base_url.keys().collect()), Handler::Http(base_url))
+            }
+            HandlerKind::OpenApi => {
+                let openapi = OpenApi::read(s, base_url);
+                let keys = owned(openapi.base_url.keys().collect());
+                (keys, Handler::OpenApi(Box::new(openapi)))
+            }
+            HandlerKind::Mcp => {
+                let mcp = Mcp::read(s);
+                if let Some(key) = mcp.lacks() {
+                    let message = "without it there is no server, and there are no tools";
+                    let problem = Problem::new(message).file(&self.file);
+                    warnings.push(problem.key(format!("provider.{key}")));
+                }
+                (owned(mcp.keys()), Handler::Mcp(Box::new(mcp)))
+            }
+            HandlerKind::Passthrough => (Vec::new(), Handler::Passthrough),
+            HandlerKind::Cli | HandlerKind::FileManager | HandlerKind::Unknown(_) => {
+                (Vec::new(), Handler::Absent)
+            }
+        };
+    }
+
+    /// Whether its time in the provider cache is over.
+    pub fn is_expired(&self) -> bool {
+        self.expires.is_some_and(|end| end <= Instant::now())
+    }
+
+    /// Where its HTTP tools are.
+    pub fn base_url(&self) -> Option<&BaseUrl> {
         match &self.handler {
-            Handler::Http(http) | Handler::Xai(http) => Some(http),
-            Handler::OpenApi(openapi) => Some(&openapi.http),
-            Handler::Mcp(_) | Handler::Passthrough | Handler::Absent(_) => None,
+            Handler::Http(base_url) => Some(base_url),
+            Handler::OpenApi(openapi) => Some(&openapi.base_url),
+            _ => None,
+        }
+    }
+
+    /// Its URL as the manifest has it, for messages and cache keys; empty where there is none.
+    pub fn url_text(&self) -> &str {
+        match (&self.handler, self.base_url()) {
+            (Handler::Mcp(mcp), _) => mcp.url_text(),
+            (_, Some(base_url)) => &base_url.text,
+            (_, None) => "",
         }
     }
 
@@ -246,41 +219,29 @@ impl Provider {
         }
     }
 
-    /// What it presents, whichever its handler.
-    pub fn presents(&self) -> Option<&Http> {
-        self.http().or_else(|| self.mcp().map(|mcp| &mcp.http))
-    }
-
-    /// Names of the keyring that its tools need.
+    /// Names of the keyring entries that its tools need.
     pub fn key_names(&self) -> Vec<&str> {
-        match &self.handler {
-            Handler::Mcp(mcp) => mcp.key_names(),
-            _ => self.http().map(Http::key_names).unwrap_or_default(),
-        }
+        let mut names: Vec<&str> = self.outbound.header_keys().collect();
+        names.extend(self.embedded_keys.iter().map(String::as_str));
+        names.extend(self.outbound.credential_keys());
+        names
     }
 
-    /// Whether `[[tools]]` of its manifest are its tools.
+    /// Whether the `[[tools]]` of its manifest are its tools.
     pub fn has_written_tools(&self) -> bool {
-        matches!(
+        !matches!(
             self.handler,
-            Handler::Http(_) | Handler::Xai(_) | Handler::Mcp(_)
+            Handler::OpenApi(_) | Handler::Passthrough | Handler::Absent
         )
     }
 
-    /// The word for its handler, as manifests write it.
+    /// The handler, as manifests write it.
     pub fn handler_name(&self) -> &str {
-        match &self.handler {
-            Handler::Http(_) => "http",
-            Handler::Xai(_) => "xai",
-            Handler::OpenApi(_) => "openapi",
-            Handler::Mcp(_) => "mcp",
-            Handler::Passthrough => "passthrough",
-            Handler::Absent(name) => name,
-        }
+        self.kind.name()
     }
 
     fn warn(&self, warnings: &mut Vec<Problem>) {
-        let Some(generator) = self.presents().and_then(|http| http.generator.as_ref()) else {
+        let Some(generator) = &self.outbound.generator else {
             return;
         };
         let mut warn = |message: &str| {
@@ -297,170 +258,12 @@ impl Provider {
                 "a credential in args can be seen by every user of this machine; env is the place for it",
             );
         }
-        let unused = self
-            .http()
-            .is_some_and(|http| !matches!(http.auth, Auth::Static(_)));
-        if unused
-            && !generator
-                .inject
-                .iter()
-                .any(|(_, to)| matches!(to, Inject::Header(_)))
-        {
+        // An MCP server may get what is minted as variables.
+        let unused = !matches!(self.handler, Handler::Mcp(_))
+            && !matches!(self.outbound.auth, Auth::Static(_));
+        let to_header = |to: &Inject| matches!(to, Inject::Header(_));
+        if unused && !generator.inject.iter().any(|(_, to)| to_header(to)) {
             warn("with this auth_type and no injected header, what it mints is not used");
         }
-    }
-}
-
-/// Variables of a generator that aren't names of the keyring.
-pub const VARIABLES: [&str; 4] = ["JWT_SUB", "JWT_SCOPE", "TOOL_NAME", "TIMESTAMP"];
-
-fn is_credential(name: &str) -> bool {
-    !VARIABLES.contains(&name)
-}
-
-impl Http {
-    pub(super) fn read(
-        s: &mut Section<'_>,
-        egress: Option<&egress::Settings>,
-        warnings: &mut Vec<Problem>,
-    ) -> Self {
-        let generated = s.has("auth_generator");
-        let auth = match provider::read_auth(s, generated) {
-            // Tools have always sent the key as the user name; only routes expect `user:password`.
-            Auth::Static(Credential::Basic { key }) => Auth::Static(Credential::BasicUser { key }),
-            auth => auth,
-        };
-        let base_url: String = s.take("base_url").unwrap_or_default();
-        Http {
-            url: (auth == Auth::Url).then(|| Template::parse(&base_url)),
-            base_url,
-            auth,
-            generator: Generator::read(s, warnings),
-            extra_headers: provider::read_extra_headers(s),
-            source: provider::read_source(s, egress),
-        }
-    }
-
-    /// Names of the keyring that a call needs.
-    pub fn key_names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self
-            .extra_headers
-            .iter()
-            .flat_map(|(_, template)| template.keys())
-            .collect();
-        if let Some(url) = &self.url {
-            names.extend(url.keys());
-        }
-        if let Some(generator) = &self.generator {
-            names.extend(generator.key_names());
-            return names;
-        }
-        match &self.auth {
-            Auth::None | Auth::Url => {}
-            Auth::Static(credential) => names.extend(credential.key()),
-            Auth::OAuth2(oauth) => names.extend([oauth.id_key.as_str(), oauth.secret_key.as_str()]),
-        }
-        names
-    }
-}
-
-#[derive(Deserialize)]
-struct RawInject {
-    #[serde(rename = "type", default)]
-    kind: String,
-    #[serde(default)]
-    name: String,
-}
-
-impl Generator {
-    fn read(s: &mut Section<'_>, warnings: &mut Vec<Problem>) -> Option<Self> {
-        if !s.has("auth_generator") {
-            s.ignore("auth_generator");
-            return None;
-        }
-        let mut s = s.section("auth_generator");
-        let kind: String = s.take("type").unwrap_or_default();
-        let command: Option<String> = s.take("command");
-        let args: Vec<String> = s.take("args").unwrap_or_default();
-        let interpreter: Option<String> = s.take("interpreter");
-        let script: Option<String> = s.take("script");
-        let format: String = s.take("output_format").unwrap_or_else(|| "text".to_owned());
-        let env: BTreeMap<String, String> = s.take("env").unwrap_or_default();
-        let inject: BTreeMap<String, RawInject> = s.take("inject").unwrap_or_default();
-        let cache_ttl = s.take("cache_ttl_secs").unwrap_or(0);
-        let timeout = s.take("timeout_secs").unwrap_or(30);
-        if !matches!(format.as_str(), "text" | "json") {
-            s.problem("output_format", "expected 'text' or 'json'");
-        }
-        let program = match (kind.as_str(), command, script) {
-            ("command", Some(command), _) => Program::Command {
-                command,
-                args: args.iter().map(|arg| Template::parse(arg)).collect(),
-            },
-            ("script", _, Some(script)) => Program::Script {
-                interpreter: interpreter.unwrap_or_else(|| "bash".to_owned()),
-                script,
-            },
-            ("command", ..) => missing(&mut s, "command", "type 'command' needs it"),
-            ("script", ..) => missing(&mut s, "script", "type 'script' needs it"),
-            _ => missing(&mut s, "type", "expected 'command' or 'script'"),
-        };
-        let inject = inject
-            .into_iter()
-            .map(|(path, to)| {
-                let to = read_inject(&mut s, &path, to);
-                (path, to)
-            })
-            .collect();
-        s.finish_leniently(warnings);
-        Some(Generator {
-            program,
-            env: env
-                .into_iter()
-                .map(|(name, value)| (name, Template::parse(&value)))
-                .collect(),
-            cache_ttl,
-            json: format == "json",
-            inject,
-            timeout,
-        })
-    }
-
-    fn templates(&self) -> impl Iterator<Item = &Template> {
-        let args: &[Template] = match &self.program {
-            Program::Command { args, .. } => args,
-            Program::Script { .. } => &[],
-        };
-        args.iter()
-            .chain(self.env.iter().map(|(_, template)| template))
-    }
-
-    pub fn key_names(&self) -> impl Iterator<Item = &str> {
-        self.templates()
-            .flat_map(Template::keys)
-            .filter(|name| is_credential(name))
-    }
-}
-
-fn missing(s: &mut Section<'_>, key: &str, message: &str) -> Program {
-    s.problem(key, message);
-    Program::Script {
-        interpreter: String::new(),
-        script: String::new(),
-    }
-}
-
-fn read_inject(s: &mut Section<'_>, path: &str, to: RawInject) -> Inject {
-    match to.kind.as_str() {
-        "header" => HeaderName::try_from(&to.name).map_or_else(
-            |_| {
-                let message = format!("'{}' is not a header name", to.name);
-                s.problem(&format!("inject.{path}.name"), message);
-                Inject::Primary
-            },
-            Inject::Header,
-        ),
-        "env" => Inject::Env(to.name),
-        _ => Inject::Primary,
     }
 }

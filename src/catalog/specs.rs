@@ -54,7 +54,7 @@ impl<'a> Specs<'a> {
             Some(text) => Document::parse(&text).map_err(|e| e.to_string())?,
             None => self.read(&openapi.spec)?,
         };
-        let survey = document.survey(&provider.name, &openapi.http.base_url);
+        let survey = document.survey(&provider.name, &openapi.base_url.text);
         Ok(survey.select(&openapi.selection))
     }
 

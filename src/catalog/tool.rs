@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use http::Method;
 use serde_json::Value;
 use serde_json_path::JsonPath;
 use toml::Table;
 
-use super::mcp::Listed;
+use super::invocation::{Dialect, HttpInvocation, Invocation, McpInvocation};
+use super::mcp::ListedTool;
 use super::openapi::Operation;
 use super::provider::{Override, Provider};
 use super::schema::{Location, Schema};
@@ -17,7 +17,7 @@ use crate::config::Section;
 use crate::error::{Intro, Problem};
 use crate::telemetry::metrics::{METRICS, ToolMetrics};
 
-/// Longer names are nobody's.
+/// Bytes of a tool's name.
 pub const LONGEST_NAME: usize = 256;
 
 pub struct Tool {
@@ -26,20 +26,17 @@ pub struct Tool {
     pub description: String,
     /// None where no scope is needed.
     pub scope: Option<String>,
-    pub method: Method,
-    pub endpoint: String,
+    pub invocation: Invocation,
     pub schema: Schema,
     pub extract: Option<Extract>,
     pub tags: Vec<String>,
     pub hint: Option<String>,
     pub examples: Vec<Value>,
-    /// Doing it twice is no worse than once.
-    pub repeatable: bool,
     pub metrics: ToolMetrics,
     pub(super) haystack: OnceLock<Haystack>,
 }
 
-/// What an answer is cut down to. A path that can't be read fails the call, not the start.
+/// The part of an answer that is the result. An invalid path fails the call, not the start.
 pub type Extract = Result<JsonPath, String>;
 
 impl Tool {
@@ -88,24 +85,8 @@ impl Tool {
             s.problem("name", "a tool needs a name of at most 256 characters");
         }
         let name = name.unwrap_or_default();
-        let method: String = s.take("method").unwrap_or_else(|| "GET".to_owned());
-        let method = match method.to_ascii_uppercase().as_str() {
-            "GET" => Method::GET,
-            "POST" => Method::POST,
-            "PUT" => Method::PUT,
-            "DELETE" => Method::DELETE,
-            "PATCH" => Method::PATCH,
-            _ => {
-                s.problem("method", format!("unknown method '{method}'"));
-                Method::GET
-            }
-        };
         let scope = s.take("scope").or_else(|| default_scope(&name, provider));
-        let endpoint = s.take("endpoint").unwrap_or_else(|| match provider.mcp() {
-            // What its server calls it.
-            Some(_) => own_name(&name, &provider.name).to_owned(),
-            None => String::new(),
-        });
+        let invocation = Invocation::read(s, &name, provider);
         let input: Option<Value> = s.take("input_schema");
         let mut response = s.section("response");
         let extract: Option<String> = response.take("extract");
@@ -115,15 +96,13 @@ impl Tool {
             metrics: METRICS.tool(&provider.name, &name),
             haystack: OnceLock::new(),
             scope: scope.filter(|scope: &String| !scope.is_empty()),
-            method,
+            invocation,
             description: s.take("description").unwrap_or_default(),
-            endpoint,
             schema: input.map(Schema::new).unwrap_or_default(),
             extract: extract.map(|path| JsonPath::parse(&path).map_err(|e| e.to_string())),
             tags: s.take("tags").unwrap_or_default(),
             hint: s.take("hint"),
             examples: s.take("examples").unwrap_or_default(),
-            repeatable: false,
             provider: provider.clone(),
             name,
         })
@@ -153,40 +132,42 @@ impl Tool {
             provider: provider.clone(),
             description: over.description.clone().unwrap_or(operation.description),
             scope: scope.filter(|scope| !scope.is_empty()),
-            method: operation.method,
-            endpoint: operation.endpoint,
+            invocation: Invocation::Http(HttpInvocation {
+                method: operation.method,
+                endpoint: operation.endpoint,
+                dialect: Dialect::Plain,
+            }),
             schema: Schema::new(operation.input_schema),
             extract: extract.map(|path| JsonPath::parse(path).map_err(|e| e.to_string())),
             tags,
             hint: over.hint.clone(),
             examples: Vec::new(),
-            repeatable: false,
             name,
         }
     }
 
-    /// One that an MCP server lists.
-    pub fn of_listed(name: String, listed: &Listed, provider: &Arc<Provider>) -> Self {
+    /// A tool that an MCP server lists.
+    pub fn of_listed(name: String, listed: &ListedTool, provider: &Arc<Provider>) -> Self {
         Tool {
             metrics: METRICS.tool(&provider.name, &name),
             haystack: OnceLock::new(),
             provider: provider.clone(),
             description: listed.description.clone(),
             scope: default_scope(&name, provider),
-            method: Method::POST,
-            // What its server calls it.
-            endpoint: listed.name.clone(),
+            invocation: Invocation::Mcp(McpInvocation {
+                remote_name: listed.name.clone(),
+                repeatable: listed.repeatable,
+            }),
             schema: Schema::of_stranger(listed.input_schema.clone()),
             extract: None,
             tags: Vec::new(),
             hint: None,
             examples: Vec::new(),
-            repeatable: listed.repeatable,
             name,
         }
     }
 
-    /// The same, as its server describes it now.
+    /// This tool of the manifest, with what its server says about it now.
     pub fn as_listed(&self, listed: Tool) -> Self {
         let description = match self.description.as_str() {
             "" => listed.description,
@@ -207,7 +188,8 @@ impl Tool {
         }
     }
 
-    /// What would make calls fail, or do less than they seem to. Existing manifests load with it, so it is a warning.
+    /// Mistakes that make calls fail, or do less than they seem to. Existing manifests load with them, so
+    /// they are warnings.
     fn faults(&self) -> Vec<(&'static str, String)> {
         let mut faults = Vec::new();
         if let Some(Err(e)) = &self.extract {
@@ -215,7 +197,11 @@ impl Tool {
         }
         let in_path =
             |property: &super::schema::Property| property.location == Some(Location::Path);
-        for name in placeholders(&self.endpoint) {
+        let endpoint = match &self.invocation {
+            Invocation::Http(http) => http.endpoint.as_str(),
+            Invocation::Mcp(_) => "",
+        };
+        for name in placeholders(endpoint) {
             if !self.schema.property(name).is_some_and(in_path) {
                 faults.push((
                     "endpoint",
@@ -226,7 +212,7 @@ impl Tool {
         faults
     }
 
-    /// The schema, where it can't be used.
+    /// Why the schema can't be used, where it can't.
     pub fn schema_fault(&self) -> Option<Problem> {
         let fault = self.schema.fault()?;
         Some(
@@ -242,15 +228,9 @@ impl Tool {
     }
 }
 
-/// Where nobody has said another.
+/// The scope of a tool whose manifest names none.
 fn default_scope(name: &str, provider: &Provider) -> Option<String> {
     (!provider.internal).then(|| format!("tool:{name}"))
-}
-
-/// Without the provider's name before it.
-fn own_name<'a>(name: &'a str, provider: &str) -> &'a str {
-    let own = name.strip_prefix(provider);
-    own.and_then(|own| own.strip_prefix(':')).unwrap_or(name)
 }
 
 /// The names in `{}`.

@@ -1,3 +1,5 @@
+//! `ati audit`: the log of tool calls.
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -5,28 +7,29 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tracing::info;
 
-use super::{Format, output};
+use super::{Format, file_failure, output};
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token;
 use crate::config::{AUDIT_FILE, Environment};
 use crate::error::{Code, Failure};
-use crate::telemetry::audit::{self, Audit, Entry, Filter};
+use crate::telemetry::audit::{self, Audit, AuditEntry, Filter};
+use crate::text;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Show the last tool calls
+    /// Show the most recent tool calls
     Tail {
-        /// How many
+        /// How many to show
         #[arg(short = 'n', long = "count", default_value_t = 20)]
         count: usize,
     },
-    /// Show the tool calls that match
+    /// Show the tool calls that match every given option
     Search {
-        /// A tool's name, or the beginning of names with a * behind it
+        /// Only this tool; a name that ends in * matches every tool that begins so
         #[arg(long)]
         tool: Option<String>,
 
-        /// How far back: 30s, 15m, 1h, 7d
+        /// Only calls within this time: 30s, 15m, 1h, 7d
         #[arg(long, value_parser = parse_since)]
         since: Option<Duration>,
     },
@@ -45,8 +48,7 @@ pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
             audit::search(&path, &filter)
         }
     };
-    let entries = entries
-        .map_err(|e| Failure::new(Code::ExecutionFailed, format!("{}: {e}", path.display())))?;
+    let entries = entries.map_err(|e| file_failure(Code::ExecutionFailed, &path, e))?;
     if entries.is_empty() {
         info!("No audit entries found in {}", path.display());
         return Ok(0);
@@ -70,11 +72,12 @@ fn line(entry: &Value) -> String {
         text("agent_sub"),
         text("error"),
     );
-    // What an upstream said must not move the cursor.
+    // Error texts come from upstreams: a control character must not reach the terminal.
     line.trim_end().replace(char::is_control, " ")
 }
 
-fn path(env: &Environment) -> PathBuf {
+/// The audit log of this machine.
+pub fn path(env: &Environment) -> PathBuf {
     let set = env.audit_file.clone();
     set.unwrap_or_else(|| env.ati_dir.join(AUDIT_FILE))
 }
@@ -95,16 +98,16 @@ fn parse_since(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(count.saturating_mul(seconds)))
 }
 
-/// The line of a call that somebody else runs for us.
-pub struct Client<'a> {
+/// The audit record of a call that the proxy runs, written on the caller's machine.
+pub struct RemoteCall<'a> {
     tool: &'a str,
     args: Box<RawValue>,
     started: Instant,
 }
 
-impl<'a> Client<'a> {
+impl<'a> RemoteCall<'a> {
     pub fn start(tool: &'a str, args: &Map<String, Value>) -> Self {
-        Client {
+        RemoteCall {
             tool,
             args: audit::redact(args),
             started: Instant::now(),
@@ -118,7 +121,7 @@ impl<'a> Client<'a> {
             .and_then(|token| token::inspect(&token))
             .unwrap_or_default();
         let claim = |name: &str| claims.get(name).and_then(Value::as_str);
-        Audit::direct(&path(&Environment::read())).record(&Entry {
+        Audit::direct(&path(&Environment::read())).record(&AuditEntry {
             ts: audit::timestamp(SystemTime::now()),
             tool: self.tool,
             args: &self.args,
@@ -129,7 +132,7 @@ impl<'a> Client<'a> {
             sandbox_id: claim("sandbox_id"),
             request_id: None,
             error: failure.map(|failure| {
-                crate::text::clip_chars(&failure.message, audit::LONGEST_ERROR).to_owned()
+                text::clip_chars(&failure.one_line(), audit::LONGEST_ERROR).to_owned()
             }),
         });
     }
@@ -140,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_back() {
+    fn since_takes_a_number_with_a_unit() {
         assert_eq!(parse_since("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(parse_since("7d"), Ok(Duration::from_secs(7 * 86_400)));
         for bad in ["", "5", "m", "-1h", "1w", "1.5h", "ü"] {

@@ -1,23 +1,26 @@
+//! `ati auth`: what the caller's own token says.
+
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{Format, output};
+use super::{Format, output, problem_failure};
 use crate::auth::session::{self, SESSION_TOKEN};
-use crate::auth::token::{self, Verifier};
+use crate::auth::token;
 use crate::clock::unix_now;
 use crate::config::Environment;
 use crate::error::{Code, Failure};
+use crate::snapshot;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Show whose token this is, what it allows, and for how long
+    /// Show the subject of your session token, its scopes and when it expires
     Status,
 }
 
 pub fn status(format: Format) -> Result<u8, Failure> {
     let token = session::resolve(SESSION_TOKEN)
-        .map_err(|e| Failure::new(Code::MissingKey, format!("session token: {e}")))?;
+        .map_err(|e| Failure::new(Code::MissingKey, "session token").because(e))?;
     let Some(token) = token else {
         output::line("No session token set (ATI_SESSION_TOKEN not configured)");
         output::line("Running in unrestricted mode — all tools accessible.");
@@ -34,17 +37,14 @@ pub fn status(format: Format) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Whether it holds, where there is a key to tell.
+/// Whether the token is valid. `None` where no key to verify it with is configured.
 fn verified(token: &str) -> Result<Option<bool>, Failure> {
     let Some(jwt) = Environment::read().jwt() else {
         return Ok(None);
     };
-    let key = jwt
-        .key
-        .load()
-        .map_err(|problem| Failure::from_problems("JWT validation", &[problem]))?;
-    let verdict = Verifier::new(&key, &jwt.expect).verify(token, unix_now());
-    Ok(Some(verdict.is_ok()))
+    let verifier = snapshot::load_verifier(&jwt, &mut Vec::new())
+        .map_err(|problem| problem_failure(Code::InvalidValue, &problem))?;
+    Ok(Some(verifier.verify(token, unix_now()).is_ok()))
 }
 
 struct Status<'a> {

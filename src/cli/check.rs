@@ -1,3 +1,5 @@
+//! `ati check`: a dry run of loading everything.
+
 use serde_json::json;
 
 use super::{Format, output};
@@ -10,12 +12,12 @@ pub struct Args {
     #[command(flatten)]
     flags: Flags,
 
-    /// Warnings fail the check too
+    /// Fail on warnings too
     #[arg(long)]
     strict: bool,
 }
 
-pub fn run(args: Args, format: Format) -> Result<u8, Failure> {
+pub fn run(args: &Args, format: Format) -> Result<u8, Failure> {
     let (problems, warnings, summary) = load(&args.flags);
     let ok = problems.is_empty() && (warnings.is_empty() || !args.strict);
     match format {
@@ -42,12 +44,13 @@ pub fn run(args: Args, format: Format) -> Result<u8, Failure> {
     })
 }
 
-/// What the server would load, without taking the one-shot key away from it.
+/// Problems, warnings and a summary of what the server would load. The one-shot key is left for the
+/// server.
 fn load(flags: &Flags) -> (Vec<Problem>, Vec<Problem>, serde_json::Value) {
     let env = Environment::read();
     let (mut problems, settings) = match config::resolve(flags, &env) {
         Ok(settings) => (Vec::new(), Some(settings)),
-        // The settings are wrong; what else is wrong is found with the defaults.
+        // With default settings the rest can still be loaded, and its problems reported too.
         Err(problems) => {
             let bare = Flags {
                 ati_dir: flags.ati_dir.clone(),
@@ -77,9 +80,9 @@ fn load(flags: &Flags) -> (Vec<Problem>, Vec<Problem>, serde_json::Value) {
             (problems, built.warnings, summary)
         }
         Ok(built) => (problems, built.warnings, serde_json::Value::Null),
-        Err(unbuilt) => {
-            problems.extend(unbuilt.problems);
-            (problems, unbuilt.warnings, serde_json::Value::Null)
+        Err(failure) => {
+            problems.extend(failure.problems);
+            (problems, failure.warnings, serde_json::Value::Null)
         }
     }
 }

@@ -1,3 +1,5 @@
+//! `ati init`: the ATI folder, and a signing key for session tokens.
+
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -20,11 +22,11 @@ const PLAIN: &str = "\
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Also make a key that session tokens are signed with
+    /// Also make a key to sign session tokens with
     #[arg(long)]
     proxy: bool,
 
-    /// With --proxy: a P-256 key pair instead of a shared secret
+    /// With --proxy: make an ES256 (P-256) key pair instead of a shared HS256 secret
     #[arg(long, requires = "proxy")]
     es256: bool,
 
@@ -33,7 +35,8 @@ pub struct Args {
     force: bool,
 }
 
-/// What every command finds: the folders and a config.toml. Best effort: not every machine may be written to.
+/// Create the folders and a config.toml where they are missing. Best effort: a read-only folder is
+/// no reason for a command to fail.
 pub fn ensure(dir: &Path) {
     if dir.join("manifests").is_dir() {
         return;
@@ -45,7 +48,7 @@ fn skeleton(dir: &Path, config: &str) -> std::io::Result<()> {
     for folder in ["manifests", "specs", "skills"] {
         files::create_private_dir(&dir.join(folder))?;
     }
-    // What can't be read is not ours to replace: it may hold the signing key.
+    // A config.toml that can't be read isn't replaced: it may hold the signing key.
     let path = dir.join("config.toml");
     match std::fs::read(&path) {
         Ok(text) if text == STUB.as_bytes() && config != STUB => {}
@@ -59,10 +62,8 @@ fn skeleton(dir: &Path, config: &str) -> std::io::Result<()> {
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let dir = config::ati_dir();
     let failed = |e: std::io::Error| {
-        Failure::new(
-            Code::ExecutionFailed,
-            format!("{}: can't be written: {e}", dir.display()),
-        )
+        let message = format!("{}: can't be written", dir.display());
+        Failure::new(Code::ExecutionFailed, message).because(e)
     };
     skeleton(&dir, PLAIN).map_err(failed)?;
     if args.proxy {
@@ -75,6 +76,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// Why no signing key was made.
 enum Stop {
     Io(std::io::Error),
     Failure(Failure),
@@ -88,14 +90,12 @@ impl From<std::io::Error> for Stop {
 
 impl From<KeyError> for Stop {
     fn from(e: KeyError) -> Self {
-        Stop::Failure(Failure::new(
-            Code::ExecutionFailed,
-            format!("no new key: {e}"),
-        ))
+        Stop::Failure(Failure::new(Code::ExecutionFailed, "no new key").because(e))
     }
 }
 
-/// A signing key in use is never replaced silently: every token in the field would stop working.
+/// Make a signing key and name it in config.toml. A key in use is never replaced without --force:
+/// every token that was issued with it would stop working.
 fn init_proxy(dir: &Path, args: &Args) -> Result<(), Stop> {
     let config = dir.join("config.toml");
     let existing = std::fs::read_to_string(&config)?;
@@ -111,7 +111,10 @@ fn init_proxy(dir: &Path, args: &Args) -> Result<(), Stop> {
                 .is_some_and(|proxy| proxy.get("jwt").is_some())
         });
         if has_key {
-            warn!(file = %config.display(), "kept the signing key that is there; --force makes a new one");
+            warn!(
+                file = %config.display(),
+                "kept the signing key that is there; --force makes a new one"
+            );
             return Ok(());
         }
         let in_the_way = (!untouched).then_some(&config).or_else(|| {
@@ -137,7 +140,8 @@ fn init_proxy(dir: &Path, args: &Args) -> Result<(), Stop> {
         files::write_atomic(&private, key.to_pem().as_bytes(), 0o600)?;
         files::write_atomic(&public, key.public().to_pem().as_bytes(), 0o644)?;
         Zeroizing::new(proxy_config(
-            "algorithm = \"ES256\"\nprivate_key = \"jwt-private.pem\"\npublic_key = \"jwt-public.pem\"\n",
+            "algorithm = \"ES256\"\nprivate_key = \"jwt-private.pem\"\n\
+             public_key = \"jwt-public.pem\"\n",
         ))
     } else {
         let secret = generate_secret()?;
@@ -150,7 +154,7 @@ fn init_proxy(dir: &Path, args: &Args) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Rename to the first of `.bak`, `.bak.1`, `.bak.2`… that is free: a key that was in use is never lost.
+/// Rename to the first of `.bak`, `.bak.1`, `.bak.2`… that is free, so that no old key is lost.
 fn set_aside(path: &Path) -> std::io::Result<()> {
     if !path.exists() {
         return Ok(());

@@ -1,28 +1,37 @@
+//! `ati key`: the plaintext `credentials` file.
+
 use std::io::Read;
 
 use tracing::info;
 use zeroize::Zeroizing;
 
-use super::output;
+use super::{file_failure, output};
 use crate::config;
 use crate::error::{Code, Failure};
 use crate::keyring::Credentials;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Store a credential; a value of `-` is read from standard input
-    Set { name: String, value: String },
-    /// List names with masked values
+    /// Store a credential
+    Set {
+        /// The name that manifests use for it
+        name: String,
+        /// The secret; - reads it from standard input, which keeps it out of the shell's history
+        value: String,
+    },
+    /// List the names of stored credentials, with masked values
     List,
     /// Remove a credential
-    Remove { name: String },
+    Remove {
+        /// The credential's name
+        name: String,
+    },
 }
 
 pub fn run(command: Command) -> Result<u8, Failure> {
     let dir = config::ati_dir();
     let path = dir.join("credentials");
-    let failed =
-        |e: std::io::Error| Failure::new(Code::InvalidValue, format!("{}: {e}", path.display()));
+    let failed = |e: std::io::Error| file_failure(Code::InvalidValue, &path, e);
     let mut credentials = Credentials::open(dir).map_err(failed)?;
     match command {
         Command::Set { name, value } => {
@@ -58,12 +67,12 @@ pub fn run(command: Command) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Without the newline that `echo` and editors add.
+/// The text of standard input, without the newline that `echo` and editors add.
 fn from_stdin() -> Result<Zeroizing<String>, Failure> {
     let mut text = Zeroizing::new(String::new());
     std::io::stdin()
         .read_to_string(&mut text)
-        .map_err(|e| Failure::invalid(format!("standard input: {e}")))?;
+        .map_err(|e| Failure::invalid("standard input").because(e))?;
     Ok(Zeroizing::new(
         text.trim_end_matches(['\r', '\n']).to_owned(),
     ))

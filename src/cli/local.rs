@@ -1,51 +1,60 @@
-//! Tools with keys at hand: the manifests and the keyring of this machine, limited by a token where tokens are configured.
+//! Tools on this machine, without a proxy: its manifests and its keyring, limited by a session
+//! token where JWT keys are configured.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::runtime;
+use tokio::sync::{Semaphore, watch};
+
+use super::{audit, output, problem_failure, runtime};
+use crate::api::{self, Services};
 use crate::auth::Identity;
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{TokenFault, Verifier};
 use crate::call::{self, Args, Context, Counting, Output};
-use crate::catalog::mcp::Listing;
-use crate::catalog::{Catalog, Provider, Specs, Tool, remembered};
+use crate::catalog::mcp::{Listing, Listings};
+use crate::catalog::{Catalog, Provider, Tool, listing_cache};
 use crate::clock::unix_now;
-use crate::config::{self, AUDIT_FILE, Environment, ToolSettings};
-use crate::egress::{self, Clients, Resolver};
-use crate::error::{CallError, Code, Failure, McpError};
-use crate::exec::http::Prepared;
-use crate::exec::mcp::Told;
-use crate::exec::{self, Watcher};
-use crate::keyring::{self, Fallback, Keyring, Places};
-use crate::runtime::Runtime;
+use crate::config::{Environment, KeyringSettings, Settings};
+use crate::error::{CallError, Code, ExecError, Failure};
+use crate::exec::mcp::{McpError, Told};
+use crate::exec::{self, SharedState, Watcher};
+use crate::keyring::Places;
+use crate::request_id::RequestId;
+use crate::snapshot::Snapshot;
 use crate::telemetry::audit::Audit;
 
-/// A list of tools that is younger needn't be asked for again.
-const FRESH: u64 = 3600;
-/// Servers that are asked at a time.
-const AT_A_TIME: usize = 10;
+/// Seconds for which a cached listing of tools is used without asking the server again.
+const LISTING_TTL: u64 = 3600;
+/// MCP servers that are asked at the same time.
+const CONCURRENT_LISTINGS: usize = 10;
+/// Tools that are suggested for an unknown name.
+const MOST_SUGGESTIONS: usize = 20;
 
+/// A snapshot of this machine, without a keyring: only a call that needs a credential loads that.
 pub struct Local {
-    env: Environment,
-    pub catalog: Catalog,
+    snapshot: Snapshot,
     pub identity: Arc<Identity>,
 }
 
 impl Local {
-    /// Everything but the keyring, which only a call that needs a key touches.
+    /// Every tool of this machine.
     pub fn load() -> Result<Self, Failure> {
         Local::read(None)
     }
 
-    /// The same for one tool: what can't be about it isn't read.
+    /// What one tool needs. Documents of other providers aren't read.
     pub fn load_for(tool: &str) -> Result<Self, Failure> {
         Local::read(Some(tool))
     }
 
-    /// What there is, whoever asks: for whoever manages it.
-    pub fn catalogue() -> Result<Catalog, Failure> {
-        read_catalog(&Environment::read(), None)
+    /// Every tool of this machine, for commands that manage providers: no token is needed.
+    pub fn load_catalog() -> Result<Arc<Catalog>, Failure> {
+        let settings = Settings {
+            jwt: None,
+            ..settings(&Environment::read())
+        };
+        Ok(build(settings, None)?.catalog)
     }
 
     fn read(tool: Option<&str>) -> Result<Self, Failure> {
@@ -53,116 +62,109 @@ impl Local {
         if !env.problems.is_empty() {
             return Err(Failure::from_problems("the environment", &env.problems));
         }
-        let catalog = read_catalog(&env, tool)?;
-        let identity = identify(&env)?;
-        Ok(Local {
-            env,
-            catalog,
-            identity,
-        })
+        let snapshot = build(settings(&env), tool)?;
+        let identity = identify(snapshot.verifier.as_deref())?;
+        Ok(Local { snapshot, identity })
     }
 
-    /// A tool that this caller may see, or where to look for the right one.
+    pub fn catalog(&self) -> &Catalog {
+        &self.snapshot.catalog
+    }
+
+    /// A tool that the caller may see.
     pub fn visible(&self, name: &str) -> Result<&Arc<Tool>, Failure> {
-        self.catalog
+        self.catalog()
             .find(name)
             .filter(|tool| tool.is_allowed(&self.identity.scopes))
-            .ok_or_else(|| unknown(&self.catalog, &self.identity, name))
+            .ok_or_else(|| unknown_tool(self.catalog(), &self.identity, name))
     }
 
+    /// Call a tool. Where its name is unknown and could be a tool of an MCP server, that server is
+    /// asked for its tools first.
     pub fn call(
-        &mut self,
+        &self,
         name: &str,
         args: Args,
         watcher: Option<Watcher<'_>>,
     ) -> Result<Output, Failure> {
-        let mut needs_keys = self
-            .catalog
-            .find(name)
-            .filter(|tool| tool.is_allowed(&self.identity.scopes))
-            .is_some_and(|tool| !tool.provider.key_names().is_empty());
-        // A tool that nobody has heard of may be a server's.
-        let unheard = match self.catalog.find(name) {
+        let known = self.catalog().find(name);
+        let unlisted = match known {
             Some(_) => None,
             None => self.server_of(name),
         };
-        needs_keys |= unheard
-            .as_ref()
-            .is_some_and(|one| !one.key_names().is_empty());
-        let mut catalog = std::mem::take(&mut self.catalog);
-        let called = self.with(needs_keys, async |tools| {
-            if let Some(provider) = &unheard {
-                let listed = call::list(provider, tools.context(&catalog)).await;
-                let told = listed.map_err(failure)?;
-                catalog = self.listed(&catalog, provider, told.listing);
+        // A call that will be refused needs no credential.
+        let called = known
+            .filter(|tool| tool.is_allowed(&self.identity.scopes))
+            .map(|tool| &tool.provider);
+        self.with_session(called.or(unlisted), async |session| {
+            let mut snapshot = session.snapshot.clone();
+            if let Some(provider) = unlisted {
+                let listing = session.list(provider).await.map_err(mcp_failure)?.listing;
+                self.remember(provider, &listing);
+                snapshot = add_listing(&snapshot, provider, listing);
             }
             let request = call::Request {
-                request_id: crate::request_id::RequestId::generate(),
+                request_id: RequestId::generate(),
                 name,
                 args,
                 identity: &self.identity,
                 upstream_url: None,
             };
             let context = Context {
+                catalog: &snapshot.catalog,
                 watcher,
-                ..tools.context(&catalog)
+                ..session.context()
             };
             let outcome = call::run(request, context).await;
             outcome.map_err(|error| match error {
-                CallError::UnknownTool(name) => unknown(&catalog, &self.identity, &name),
-                error => Failure::new(error.code(), error.to_string()),
+                CallError::UnknownTool(name) => {
+                    unknown_tool(&snapshot.catalog, &self.identity, &name)
+                }
+                error => Failure::from_error(error.code(), error),
             })
-        });
-        self.catalog = catalog;
-        called?
+        })?
     }
 
-    /// Ask MCP servers what they have: those that were never asked, or not for long. Whoever doesn't answer keeps what is known of it.
+    /// List the tools of every MCP server whose cached listing is missing or old. A server that
+    /// doesn't answer keeps its cached listing.
     pub fn discover(&mut self) -> Result<(), Failure> {
-        let known = remembered::recall_all(&self.env.ati_dir, &self.catalog);
+        let catalog = self.catalog();
         let fresh = |name: &str| {
-            let at = known.get(name).map_or(0, |listing| listing.at);
-            unix_now().saturating_sub(at) < FRESH
+            let at = catalog.listing(name).map_or(0, |listing| listing.at);
+            unix_now().saturating_sub(at) < LISTING_TTL
         };
-        let stale: Vec<Arc<Provider>> = self
-            .catalog
-            .providers()
-            .iter()
-            .filter(|one| one.mcp().is_some() && !one.internal && !fresh(&one.name))
+        let stale: Vec<Arc<Provider>> = mcp_providers(catalog)
+            .filter(|provider| !provider.internal && !fresh(&provider.name))
             .cloned()
             .collect();
         if stale.is_empty() {
             return Ok(());
         }
-        let listed = self.ask(&stale)?;
-        let mut listings = known;
-        for (provider, told) in stale.iter().zip(listed) {
-            match told {
+        let mut listings = listings(catalog);
+        for (provider, listed) in stale.iter().zip(self.list_all(&stale)?) {
+            match listed {
                 Ok(told) => {
                     self.remember(provider, &told.listing);
                     listings.insert(provider.name.clone(), Arc::new(told.listing));
                 }
                 Err(error) => {
-                    let known = listings.get(&provider.name);
-                    let age = known.map(|old| format!("; its tools are as of {}", ago(old.at)));
+                    let cached = listings.get(&provider.name);
+                    let age =
+                        cached.map(|old| format!("; its tools are as of {}", output::ago(old.at)));
                     tracing::warn!("{}: {error}{}", provider.name, age.unwrap_or_default());
                 }
             }
         }
-        self.catalog = self.catalog.with_listings(&listings);
+        self.snapshot = self.snapshot.with_listings(&listings);
         Ok(())
     }
 
-    /// How every MCP server is, asked now: how many tools it has, or what it says instead.
-    pub fn survey(&mut self) -> Result<BTreeMap<String, Result<usize, McpError>>, Failure> {
-        let providers = self.catalog.providers().iter();
-        let servers: Vec<_> = providers
-            .filter(|one| one.mcp().is_some())
-            .cloned()
-            .collect();
-        let asked = self.ask(&servers)?;
-        let each = servers.iter().zip(asked).map(|(provider, told)| {
-            let state = told.map(|told| {
+    /// The number of tools of every MCP server, listed now, or why it can't be listed.
+    pub fn survey(&self) -> Result<BTreeMap<String, Result<usize, McpError>>, Failure> {
+        let servers: Vec<_> = mcp_providers(self.catalog()).cloned().collect();
+        let listed = self.list_all(&servers)?;
+        let each = servers.iter().zip(listed).map(|(provider, listed)| {
+            let state = listed.map(|told| {
                 self.remember(provider, &told.listing);
                 told.listing.tools.len()
             });
@@ -171,158 +173,186 @@ impl Local {
         Ok(each.collect())
     }
 
-    /// Side by side.
-    fn ask(&self, servers: &[Arc<Provider>]) -> Result<Vec<Result<Told, McpError>>, Failure> {
-        let needs_keys = servers.iter().any(|one| !one.key_names().is_empty());
-        self.with(needs_keys, async |tools| {
-            let turns = tokio::sync::Semaphore::new(AT_A_TIME);
-            let ask = async |provider: &Arc<Provider>| {
+    /// List the tools of several servers at the same time.
+    fn list_all(&self, servers: &[Arc<Provider>]) -> Result<Vec<Result<Told, McpError>>, Failure> {
+        self.with_session(servers, async |session| {
+            let turns = Semaphore::new(CONCURRENT_LISTINGS);
+            let list = async |provider: &Arc<Provider>| {
                 let _turn = turns.acquire().await;
-                call::list(provider, tools.context(&self.catalog)).await
+                session.list(provider).await
             };
-            futures::future::join_all(servers.iter().map(ask)).await
+            futures::future::join_all(servers.iter().map(list)).await
         })
     }
 
-    /// Ask the one that a name belongs to, where the name isn't known.
+    /// Where the name of a tool is unknown, list the server that the tool would belong to.
     pub fn discover_for(&mut self, name: &str) -> Result<(), Failure> {
-        if self.catalog.find(name).is_some() {
+        if self.catalog().find(name).is_some() {
             return Ok(());
         }
-        match self.server_of(name) {
-            None => Ok(()),
-            Some(provider) => self.probe(&provider).map(drop),
+        if let Some(provider) = self.server_of(name).cloned() {
+            let listing = self.probe(&provider)?;
+            self.snapshot = add_listing(&self.snapshot, &provider, listing);
         }
+        Ok(())
     }
 
-    /// Ask one server now.
-    pub fn probe(&mut self, provider: &Arc<Provider>) -> Result<Listing, Failure> {
-        let needs_keys = !provider.key_names().is_empty();
-        let catalog = &self.catalog;
-        let listing = self
-            .with(needs_keys, async |tools| {
-                call::list(provider, tools.context(catalog))
-                    .await
-                    .map_err(failure)
-            })??
-            .listing;
-        self.catalog = self.listed(&self.catalog, provider, listing.clone());
+    /// List the tools of one server now.
+    pub fn probe(&self, provider: &Arc<Provider>) -> Result<Listing, Failure> {
+        let listed = self.with_session([provider], async |session| session.list(provider).await)?;
+        let listing = listed.map_err(mcp_failure)?.listing;
+        self.remember(provider, &listing);
         Ok(listing)
     }
 
-    pub fn provider(&self, name: &str) -> Option<Arc<Provider>> {
-        let mut all = self.catalog.providers().iter();
-        all.find(|one| one.name == name).cloned()
+    pub fn provider(&self, name: &str) -> Result<&Arc<Provider>, Failure> {
+        let mut all = self.catalog().providers().iter();
+        all.find(|provider| provider.name == name).ok_or_else(|| {
+            let message = format!("'{name}' can't be used: see 'ati provider validate'");
+            Failure::new(Code::ProviderNotFound, message)
+        })
     }
 
-    /// The MCP provider that a tool of this name would be of: where several could be meant, the one that leaves the least open.
-    fn server_of(&self, name: &str) -> Option<Arc<Provider>> {
-        let of = |one: &&Arc<Provider>| {
-            let rest = name.strip_prefix(one.name.as_str());
-            one.mcp().is_some() && rest.is_some_and(|rest| rest.starts_with([':', '_']))
-        };
-        let could = self.catalog.providers().iter().filter(of);
-        could.max_by_key(|one| one.name.len()).cloned()
+    /// The MCP provider that a tool of this name would belong to; the longest provider name wins.
+    fn server_of(&self, name: &str) -> Option<&Arc<Provider>> {
+        let matching = mcp_providers(self.catalog()).filter(|provider| {
+            let rest = name.strip_prefix(provider.name.as_str());
+            rest.is_some_and(|rest| rest.starts_with([':', '_']))
+        });
+        matching.max_by_key(|provider| provider.name.len())
     }
 
-    fn listed(&self, catalog: &Catalog, provider: &Arc<Provider>, listing: Listing) -> Catalog {
-        self.remember(provider, &listing);
-        let mut listings = remembered::recall_all(&self.env.ati_dir, catalog);
-        listings.insert(provider.name.clone(), Arc::new(listing));
-        catalog.with_listings(&listings)
-    }
-
+    /// Write a listing to the cache. Best effort: the listing is used all the same.
     fn remember(&self, provider: &Provider, listing: &Listing) {
-        if let Err(e) = remembered::remember(&self.env.ati_dir, provider, listing) {
-            tracing::debug!("the list of tools of {} can't be kept: {e}", provider.name);
+        let ati_dir = &self.snapshot.settings.ati_dir;
+        if let Err(e) = listing_cache::store(ati_dir, provider, listing) {
+            tracing::debug!(provider = provider.name, error = %e, "the listing can't be cached");
         }
     }
 
-    /// With everything that calls are made with, and an end to every session afterwards.
-    fn with<T>(&self, needs_keys: bool, work: impl AsyncFnOnce(&Tools) -> T) -> Result<T, Failure> {
-        // A one-shot key is not spent on a call that wouldn't use it.
-        let keyring = if needs_keys {
-            self.keyring()?
+    /// Run `work` with what calls of these providers need, then close every MCP session.
+    fn with_session<'p, T>(
+        &self,
+        providers: impl IntoIterator<Item = &'p Arc<Provider>>,
+        work: impl AsyncFnOnce(&Session) -> T,
+    ) -> Result<T, Failure> {
+        // The keyring may have a one-shot key, which must not be used up in vain.
+        let needs_keys = providers
+            .into_iter()
+            .any(|provider| !provider.key_names().is_empty());
+        let snapshot = if needs_keys {
+            self.with_keyring()?
         } else {
-            Keyring::empty()
+            self.snapshot.clone()
         };
-        let audit_file = self.env.audit_file.clone();
-        let audit = audit_file.unwrap_or_else(|| self.env.ati_dir.join(AUDIT_FILE));
-        let resolver = Arc::new(Resolver::new(&[]));
-        let clients = Clients::new(&egress::Settings::default(), self.env.guard, resolver);
-        let tools = Tools {
-            keyring,
-            prepared: Prepared::default(),
-            clients: Arc::new(clients),
-            limits: ToolSettings::default(),
-            runtime: Runtime::new(&self.env.ati_dir),
-            audit: Audit::direct(&audit),
+        let settings = &snapshot.settings;
+        let session = Session {
+            services: Services {
+                runtime: SharedState::new(&settings.ati_dir),
+                audit: Audit::direct(&settings.audit_file),
+                abandon: watch::Sender::new(false),
+            },
+            snapshot,
         };
         runtime()?.block_on(async {
-            let done = work(&tools).await;
-            exec::mcp::close_all(&tools.runtime).await;
+            let done = work(&session).await;
+            exec::mcp::close_all(&session.services.runtime).await;
             Ok(done)
         })
     }
 
-    fn keyring(&self) -> Result<Keyring, Failure> {
-        let places = Places {
-            dir: self.env.ati_dir.clone(),
-            one_shot: self.env.key_file.clone(),
-            consume: true,
-        };
-        let loaded = keyring::load(&places, None, Fallback::Credentials)
-            .map_err(|problem| Failure::new(Code::MissingKey, problem.to_string()))?;
-        for warning in loaded.warnings {
+    fn with_keyring(&self) -> Result<Snapshot, Failure> {
+        let (snapshot, warnings) = self
+            .snapshot
+            .with_command_keyring()
+            .map_err(|problem| problem_failure(Code::MissingKey, &problem))?;
+        for warning in warnings {
             tracing::debug!("{warning}");
         }
-        // The last resort, and the only one where there is no file.
-        Ok(loaded.keyring.or(keyring::load_environment()))
+        Ok(snapshot)
     }
 }
 
-/// What calls of this process are made with.
-struct Tools {
-    keyring: Keyring,
-    prepared: Prepared,
-    clients: Arc<Clients>,
-    limits: ToolSettings,
-    runtime: Runtime,
-    audit: Audit,
+/// What the calls of one command are made with.
+struct Session {
+    snapshot: Snapshot,
+    services: Services,
 }
 
-impl Tools {
-    fn context<'a>(&'a self, catalog: &'a Catalog) -> Context<'a> {
+impl Session {
+    fn context(&self) -> Context<'_> {
         Context {
-            catalog,
-            keyring: &self.keyring,
-            prepared: &self.prepared,
-            clients: &self.clients,
-            limits: &self.limits,
-            runtime: &self.runtime,
-            audit: &self.audit,
-            counting: Counting::Shared,
-            watcher: None,
+            // Other commands count against the same limits.
+            counting: Counting::InFile,
+            ..api::context(&self.snapshot, &self.services)
         }
     }
-}
 
-fn failure(error: McpError) -> Failure {
-    let error = CallError::from(error);
-    Failure::new(error.code(), error.to_string())
-}
-
-/// How long ago that was, for people.
-pub fn ago(at: u64) -> String {
-    match unix_now().saturating_sub(at) {
-        seconds @ 0..120 => format!("{seconds} s ago"),
-        seconds @ 120..7200 => format!("{} min ago", seconds / 60),
-        seconds @ 7200..172_800 => format!("{} h ago", seconds / 3600),
-        seconds => format!("{} days ago", seconds / 86_400),
+    async fn list(&self, provider: &Arc<Provider>) -> Result<Told, McpError> {
+        call::list(provider, self.context()).await
     }
 }
 
-fn unknown(catalog: &Catalog, identity: &Identity, name: &str) -> Failure {
+/// The settings of a command: the environment, and defaults for everything else.
+fn settings(env: &Environment) -> Settings {
+    Settings {
+        ati_dir: env.ati_dir.clone(),
+        keyring: KeyringSettings {
+            places: Places {
+                dir: env.ati_dir.clone(),
+                one_shot: env.key_file.clone(),
+                consume: true,
+            },
+            from_environment: false,
+            allow_empty: false,
+        },
+        guard: env.guard,
+        audit_file: audit::path(env),
+        jwt: env.jwt(),
+        ..Settings::default()
+    }
+}
+
+/// The snapshot of a command, with the tools that MCP servers listed last.
+fn build(settings: Settings, tool: Option<&str>) -> Result<Snapshot, Failure> {
+    let built = Snapshot::build_for_command(settings, tool)
+        .map_err(|failure| Failure::from_problems("the manifests", &failure.problems))?;
+    // Commands that succeed print nothing else: scripts read stderr too.
+    for warning in built.warnings {
+        tracing::debug!("{warning}");
+    }
+    let snapshot = built.snapshot;
+    let listings = listing_cache::load_all(&snapshot.settings.ati_dir, &snapshot.catalog);
+    Ok(snapshot.with_listings(&listings))
+}
+
+fn mcp_providers(catalog: &Catalog) -> impl Iterator<Item = &Arc<Provider>> {
+    let all = catalog.providers().iter();
+    all.filter(|provider| provider.mcp().is_some())
+}
+
+/// The listings that a catalogue was made with.
+fn listings(catalog: &Catalog) -> Listings {
+    mcp_providers(catalog)
+        .filter_map(|provider| {
+            let listing = catalog.listing(&provider.name)?;
+            Some((provider.name.clone(), listing.clone()))
+        })
+        .collect()
+}
+
+fn add_listing(snapshot: &Snapshot, provider: &Provider, listing: Listing) -> Snapshot {
+    let mut listings = listings(&snapshot.catalog);
+    listings.insert(provider.name.clone(), Arc::new(listing));
+    snapshot.with_listings(&listings)
+}
+
+fn mcp_failure(error: McpError) -> Failure {
+    let error = CallError::from(ExecError::from(error));
+    Failure::from_error(error.code(), error)
+}
+
+fn unknown_tool(catalog: &Catalog, identity: &Identity, name: &str) -> Failure {
     let mut message =
         format!("Unknown tool: '{name}'. Run 'ati tool list' to see available tools.");
     let prefix = name.split(':').next().unwrap_or_default();
@@ -330,7 +360,7 @@ fn unknown(catalog: &Catalog, identity: &Identity, name: &str) -> Failure {
         .visible(&identity.scopes)
         .filter(|tool| tool.provider.name == prefix)
         .map(|tool| tool.name.as_str())
-        .take(20)
+        .take(MOST_SUGGESTIONS)
         .collect();
     if !of_provider.is_empty() {
         message += " Did you mean one of:";
@@ -341,51 +371,27 @@ fn unknown(catalog: &Catalog, identity: &Identity, name: &str) -> Failure {
     Failure::new(Code::ToolNotFound, message)
 }
 
-fn read_catalog(env: &Environment, tool: Option<&str>) -> Result<Catalog, Failure> {
-    let (mut problems, mut warnings) = (Vec::new(), Vec::new());
-    let mut manifests = config::read_manifests(&env.ati_dir, &mut problems);
-    let dir = env.ati_dir.join("specs");
-    let specs = match tool {
-        None => Specs::below(&dir),
-        Some(tool) => Specs::below(&dir).only_for(tool),
-    };
-    let catalog = Catalog::build(&mut manifests, &specs, None, &mut problems, &mut warnings);
-    if !problems.is_empty() {
-        return Err(Failure::from_problems("the manifests", &problems));
-    }
-    for warning in warnings {
-        tracing::debug!("{warning}");
-    }
-    // What servers said last.
-    let listings = remembered::recall_all(&env.ati_dir, &catalog);
-    Ok(catalog.with_listings(&listings))
-}
-
-/// Where JWT keys are configured, a token is needed; where none are, everything is allowed.
-fn identify(env: &Environment) -> Result<Arc<Identity>, Failure> {
-    let Some(jwt) = env.jwt() else {
+/// The caller, by its session token. Where no JWT keys are configured, no token is needed and every
+/// tool may be called.
+fn identify(verifier: Option<&Verifier>) -> Result<Arc<Identity>, Failure> {
+    let Some(verifier) = verifier else {
         return Ok(Arc::new(Identity::unrestricted()));
     };
-    let key = jwt
-        .key
-        .load()
-        .map_err(|problem| Failure::from_problems("JWT validation", &[problem]))?;
     let token = session::resolve(SESSION_TOKEN)
-        .map_err(|e| Failure::new(Code::MissingKey, format!("session token: {e}")))?
+        .map_err(|e| Failure::new(Code::MissingKey, "session token").because(e))?
         .ok_or_else(|| {
             Failure::new(
                 Code::MissingKey,
                 "ATI_SESSION_TOKEN is required because JWT validation is configured locally. \
-                 Set ATI_SESSION_TOKEN, or ATI_SESSION_TOKEN_FILE, or write it to /run/ati/session_token.",
+                 Set ATI_SESSION_TOKEN, or ATI_SESSION_TOKEN_FILE, or write it to \
+                 /run/ati/session_token.",
             )
         })?;
-    Verifier::new(&key, &jwt.expect)
-        .verify(&token, unix_now())
-        .map_err(|fault| {
-            let code = match fault {
-                TokenFault::Expired => Code::AuthExpired,
-                _ => Code::ScopeDenied,
-            };
-            Failure::new(code, format!("Invalid ATI_SESSION_TOKEN: {fault}"))
-        })
+    verifier.verify(&token, unix_now()).map_err(|fault| {
+        let code = match fault {
+            TokenFault::Expired => Code::AuthExpired,
+            _ => Code::ScopeDenied,
+        };
+        Failure::new(code, "Invalid ATI_SESSION_TOKEN").because(fault)
+    })
 }

@@ -1,4 +1,5 @@
-//! The command line: parsed arguments, one function per command, one place that turns its outcome into an exit code.
+//! The command line: parsed arguments, one function per command, and one place that turns its
+//! outcome into an exit code.
 
 mod audit;
 mod auth;
@@ -17,18 +18,20 @@ mod remote;
 mod run;
 mod token;
 mod tool;
+mod transport;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use tracing::{debug, error};
 
 use crate::config;
-use crate::error::{Code, Failure};
+use crate::error::{Code, Failure, Problem};
 use crate::telemetry::{self, Audience};
 
-/// The edge appliance between agent sandboxes and the world: it holds the credentials, and lets each request do only what its
-/// caller may do.
+/// The edge proxy between agent sandboxes and the services they use: it holds the credentials and
+/// lets each request do only what its caller may do.
 #[derive(Parser)]
 #[command(name = "ati", version, propagate_version = true)]
 pub struct Cli {
@@ -65,44 +68,44 @@ pub enum Format {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a tool, here or through the proxy that ATI_PROXY_URL names
+    /// Run a tool: on this machine, or on the proxy that ATI_PROXY_URL names
     Run(run::Args),
-    /// Find out what tools there are
+    /// List, search and describe tools
     #[command(subcommand, visible_alias = "tools")]
     Tool(tool::Command),
-    /// Manage where tools come from
+    /// Manage the providers that tools come from
     #[command(subcommand)]
     Provider(provider::Command),
-    /// See what your token allows
+    /// Show what your session token allows
     #[command(subcommand)]
     Auth(auth::Command),
-    /// See which tools were called
+    /// Show which tools were called
     #[command(subcommand)]
     Audit(audit::Command),
-    /// Run the appliance
+    /// Run the proxy server
     Proxy(proxy::Args),
     /// Load everything as `ati proxy` would, and report every problem at once
     Check(check::Args),
-    /// Look at what goes wrong in the field, and say what to do about it
+    /// Check this machine, the upstreams and the running proxy, with a fix for each problem found
     Doctor(doctor::Args),
-    /// Show the appliance on this machine, with generated keys, until Ctrl-C
+    /// Run a proxy with generated keys on this machine until Ctrl-C, and print requests to try
     Demo(demo::Args),
-    /// Create the ATI folder; with --proxy, a signing key for tokens too
+    /// Create the ATI folder; with --proxy, a signing key for session tokens too
     Init(init::Args),
-    /// Edit the plaintext credentials
+    /// Edit the credentials that are stored as plain text
     #[command(subcommand)]
     Key(key::Command),
-    /// Provision and rotate the keyring of an edge
+    /// Create, rotate and inspect the sealed keyring of a proxy
     #[command(subcommand)]
     Edge(edge::Command),
-    /// Make, issue and check session tokens
+    /// Make signing keys; issue, inspect and validate session tokens
     #[command(subcommand)]
     Token(token::Command),
     /// Print the version
     Version,
     /// Print a completion script for a shell
     Completions { shell: clap_complete::Shell },
-    /// Run a program until our input closes, and end everything that it has started
+    /// Run a program until standard input closes, then end it and everything that it has started
     #[command(hide = true, name = crate::process::SUPERVISE)]
     Supervise {
         #[arg(last = true, required = true)]
@@ -113,54 +116,75 @@ enum Command {
     Reference(reference::Args),
 }
 
+impl Command {
+    /// Who reads the log. None: nothing is logged, because the streams belong to another program.
+    fn audience(&self) -> Option<Audience> {
+        match self {
+            Command::Supervise { .. } => None,
+            Command::Proxy(_) | Command::Demo(_) => Some(Audience::Machine),
+            _ => Some(Audience::Person),
+        }
+    }
+
+    /// Whether the command creates the ATI folder where it is missing. `proxy` does so itself, in
+    /// the folder of its flags. `edge` must not: a rotation needs a folder that was bootstrapped.
+    fn creates_ati_dir(&self) -> bool {
+        match self {
+            Command::Run(_)
+            | Command::Tool(_)
+            | Command::Provider(_)
+            | Command::Auth(_)
+            | Command::Audit(_)
+            | Command::Init(_)
+            | Command::Key(_)
+            | Command::Token(_) => true,
+            Command::Proxy(_)
+            | Command::Check(_)
+            | Command::Doctor(_)
+            | Command::Demo(_)
+            | Command::Edge(_)
+            | Command::Version
+            | Command::Completions { .. }
+            | Command::Supervise { .. }
+            | Command::Reference(_) => false,
+        }
+    }
+}
+
 /// Run one command to its exit code.
 pub fn run(cli: Cli) -> ExitCode {
-    // It has nothing to say: its streams are the program's.
-    if let Command::Supervise { words } = &cli.command {
-        let ended = words
-            .split_first()
-            .map(|(program, args)| crate::process::supervise(program, args));
-        return ExitCode::from(ended.and_then(Result::ok).unwrap_or(127));
-    }
     let format = if cli.json { Format::Json } else { cli.output };
-    let audience = match cli.command {
-        Command::Proxy(_) | Command::Demo(_) => Audience::Machine,
-        _ => Audience::Person,
-    };
-    telemetry::init(audience, cli.verbose);
-
+    let audience = cli.command.audience();
+    if let Some(audience) = audience {
+        telemetry::init(audience, cli.verbose);
+    }
+    if cli.command.creates_ati_dir() {
+        init::ensure(&config::ati_dir());
+    }
     let outcome = match cli.command {
+        Command::Run(args) => run::run(&args, format, cli.verbose),
+        Command::Tool(command) => tool::run(command, format),
+        Command::Provider(command) => provider::run(command, format),
+        Command::Auth(auth::Command::Status) => auth::status(format),
+        Command::Audit(command) => audit::run(command, format),
         Command::Proxy(args) => proxy::run(args),
-        Command::Check(args) => check::run(args, format),
+        Command::Check(args) => check::run(&args, format),
         Command::Doctor(args) => doctor::run(&args, cli.json),
         Command::Demo(args) => demo::run(&args),
+        Command::Init(args) => init::run(&args),
+        Command::Key(command) => key::run(command),
+        Command::Edge(command) => edge::run(command),
+        Command::Token(command) => token::run(command),
         Command::Version => {
             output::line(concat!("ati ", env!("CARGO_PKG_VERSION")));
             Ok(0)
         }
-        Command::Reference(args) => reference::run(&args),
-        // Not `ensure`: a rotation where nothing was bootstrapped makes no folder.
-        Command::Edge(command) => edge::run(command),
         Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut command(), "ati", &mut script);
-            output::line(String::from_utf8_lossy(&script).trim_end());
+            completions(shell);
             Ok(0)
         }
-        command => {
-            init::ensure(&config::ati_dir());
-            match command {
-                Command::Run(args) => run::run(&args, format, cli.verbose),
-                Command::Tool(command) => tool::run(command, format),
-                Command::Provider(command) => provider::run(command, format),
-                Command::Auth(auth::Command::Status) => auth::status(format),
-                Command::Audit(command) => audit::run(command, format),
-                Command::Init(args) => init::run(&args),
-                Command::Key(command) => key::run(command),
-                Command::Token(command) => token::run(command),
-                _ => Ok(0),
-            }
-        }
+        Command::Supervise { words } => Ok(supervise(&words)),
+        Command::Reference(args) => reference::run(&args),
     };
     let code = match outcome {
         Ok(code) => code,
@@ -170,21 +194,38 @@ pub fn run(cli: Cli) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// A line for people, and one for scripts where the output is JSON. A server's log is JSON already.
-fn report(failure: &Failure, audience: Audience, format: Format, verbose: bool) -> u8 {
+fn completions(shell: clap_complete::Shell) {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), "ati", &mut script);
+    output::line(String::from_utf8_lossy(&script).trim_end());
+}
+
+/// The program's exit code, or 127 as a shell has it where the program can't be run. It prints
+/// nothing: its streams are the program's.
+fn supervise(words: &[std::ffi::OsString]) -> u8 {
+    let ended = words
+        .split_first()
+        .map(|(program, args)| crate::process::supervise(program, args));
+    ended.and_then(Result::ok).unwrap_or(127)
+}
+
+/// Print a failure: a line for people, and a JSON line for scripts where the output is JSON. The
+/// log of a server is JSON already.
+fn report(failure: &Failure, audience: Option<Audience>, format: Format, verbose: bool) -> u8 {
     let code = failure.code;
-    if audience == Audience::Machine {
+    let text = failure.one_line();
+    if audience == Some(Audience::Machine) {
         error!(
             code = code.as_str(),
             exit_code = code.exit_code(),
             hint = failure.hint,
-            "ati command failed: {failure}"
+            "ati command failed: {text}"
         );
         return code.exit_code();
     }
     match &failure.hint {
-        Some(hint) => error!("ati command failed: {failure}\n\nhint: {hint}"),
-        None => error!("ati command failed: {failure}"),
+        Some(hint) => error!("ati command failed: {text}\n\nhint: {hint}"),
+        None => error!("ati command failed: {text}"),
     }
     let chain = failure.chain();
     if format == Format::Json {
@@ -197,15 +238,25 @@ fn report(failure: &Failure, audience: Audience, format: Format, verbose: bool) 
     code.exit_code()
 }
 
-/// For a command that makes one request.
+/// A runtime for a command that makes a few requests.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|e| Failure::new(Code::ExecutionFailed, format!("no runtime: {e}")))
+        .map_err(|e| Failure::new(Code::ExecutionFailed, "no runtime").because(e))
 }
 
-/// The parser, for the reference page.
+/// A file or a folder that can't be used: its path, because of the error.
+fn file_failure(code: Code, path: &Path, error: std::io::Error) -> Failure {
+    Failure::new(code, path.display().to_string()).because(error)
+}
+
+/// A problem as the end of a command. The problem is the whole message.
+fn problem_failure(code: Code, problem: &Problem) -> Failure {
+    Failure::new(code, problem.to_string())
+}
+
+/// The parser, for completions and for the reference page.
 fn command() -> clap::Command {
     Cli::command()
 }

@@ -1,4 +1,4 @@
-//! The only writer of stdout. A reader that has gone away is no error.
+//! The only writer of stdout. A reader that has closed the pipe is no error.
 
 use std::io::Write;
 
@@ -7,10 +7,12 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Format;
+use crate::clock::unix_now;
 use crate::error::Failure;
 use crate::exec::Progress;
+use crate::text;
 
-/// Of what a tool says about its progress.
+/// Bytes of a progress message that are printed.
 const LONGEST_MESSAGE: usize = 200;
 
 pub fn line(text: &str) {
@@ -31,11 +33,11 @@ pub fn compact(value: &impl Serialize) {
     }
 }
 
-/// A result, as the caller asked for it.
+/// A result in the format that was asked for.
 pub fn value(value: &Value, format: Format) {
     match format {
         Format::Json => pretty(value),
-        Format::Text => text(value),
+        Format::Text => as_text(value),
         Format::Table => match as_table(value) {
             Some((headers, rows)) => table(&headers, rows.into_iter()),
             None => pretty(value),
@@ -43,16 +45,26 @@ pub fn value(value: &Value, format: Format) {
     }
 }
 
-/// How far a call is, on stderr: stdout is for its result.
+/// The progress of a call, on stderr: stdout is for its result.
 pub fn progress(progress: &Progress) {
     let total = progress.total.map(|total| format!("/{total}"));
     let message = progress.message.as_deref().map(plain).unwrap_or_default();
-    let message = &message[..message.floor_char_boundary(LONGEST_MESSAGE)];
-    let text = format!("{}{} {message}", progress.done, total.unwrap_or_default());
-    let _ = writeln!(std::io::stderr().lock(), "{}", text.trim_end());
+    let message = text::clip(&message, LONGEST_MESSAGE);
+    let line = format!("{}{} {message}", progress.done, total.unwrap_or_default());
+    let _ = writeln!(std::io::stderr().lock(), "{}", line.trim_end());
 }
 
-/// What strangers wrote, on one line and without moving the cursor.
+/// How long ago a Unix time was, for people.
+pub fn ago(at: u64) -> String {
+    match unix_now().saturating_sub(at) {
+        seconds @ 0..120 => format!("{seconds} s ago"),
+        seconds @ 120..7200 => format!("{} min ago", seconds / 60),
+        seconds @ 7200..172_800 => format!("{} h ago", seconds / 3600),
+        seconds => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+/// Text of an upstream, safe for a terminal: on one line, without control characters.
 pub fn plain(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
@@ -65,7 +77,7 @@ pub fn table(headers: &[impl AsRef<str>], rows: impl Iterator<Item = Vec<String>
     line(&table.to_string());
 }
 
-fn text(value: &Value) {
+fn as_text(value: &Value) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
@@ -85,7 +97,8 @@ fn inline(value: &Value) -> String {
     }
 }
 
-/// Objects become rows, one object becomes keys and values; other shapes are no table.
+/// Headers and rows: a row for each object of a list, or the keys and values of one object. `None`
+/// for other shapes.
 fn as_table(value: &Value) -> Option<(Vec<String>, Vec<Vec<String>>)> {
     let cell = |value: Option<&Value>| match value {
         None | Some(Value::Null) => String::new(),
@@ -121,11 +134,11 @@ fn sorted(map: &Map<String, Value>) -> impl Iterator<Item = &String> {
     keys.into_iter()
 }
 
-/// The one-line form that scripts read, on stderr.
+/// The JSON line on stderr that scripts read.
 pub fn structured_error(failure: &Failure, chain: Option<&Vec<String>>) {
     let mut error = serde_json::json!({
         "code": failure.code.as_str(),
-        "message": failure.message,
+        "message": failure.one_line(),
         "exit_code": failure.code.exit_code(),
     });
     if let Some(chain) = chain {
@@ -144,7 +157,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_a_table() {
+    fn only_objects_and_lists_of_objects_become_tables() {
         let (headers, rows) =
             as_table(&json!([{"b": 1, "a": null}, {"c": "x", "a": [1]}])).unwrap();
         assert_eq!(headers, ["a", "b", "c"]);

@@ -1,3 +1,5 @@
+//! `ati proxy`: the server.
+
 use crate::config::{Environment, Flags};
 use crate::error::Failure;
 use crate::server::{Server, Start};
@@ -7,7 +9,8 @@ pub struct Args {
     #[command(flatten)]
     flags: Flags,
 
-    /// Take the listeners of the proxy that runs with the same settings; it ends once this one serves
+    /// Take over the listeners of the proxy that runs with the same settings; that one stops once
+    /// this one serves
     #[arg(long)]
     upgrade: bool,
 }
@@ -25,7 +28,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// A defect of ours ends one request, not the log: where it happened, without what it happened to.
+/// Log where a panic happened. Its message stays out of the log: it may quote a request.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);

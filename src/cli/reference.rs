@@ -1,12 +1,13 @@
-//! The reference pages of docs/, made from the code that they describe.
+//! The pages of docs/reference, generated from the code that they describe.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use super::file_failure;
 use crate::config::{VARIABLES, fields};
 use crate::error::{Code, Failure};
 use crate::files;
-use crate::telemetry::metrics::CATALOGUE;
+use crate::telemetry::metrics::{CATALOGUE, Row};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -25,7 +26,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     for (name, text) in pages {
         let path = args.dir.join(name);
         files::write_atomic(&path, text.as_bytes(), 0o644)
-            .map_err(|e| Failure::new(Code::ExecutionFailed, format!("{}: {e}", path.display())))?;
+            .map_err(|e| file_failure(Code::ExecutionFailed, &path, e))?;
     }
     Ok(0)
 }
@@ -68,27 +69,38 @@ fn environment() -> String {
 
 fn metrics() -> String {
     let mut text = format!(
-        "{MADE}# Metrics\n\nServed on the admin listener under `/metrics`. `status` is the class (`2xx`), or `none` where the caller \
-         left before an answer; `route` is a provider's name, a built-in's path, or `unmatched`.\n\n\
+        "{MADE}# Metrics\n\nServed on the admin listener under `/metrics`. `status` is the class \
+         (`2xx`), or `none` where the caller\nleft before an answer; `route` is a provider's name, \
+         a built-in's path, or `unmatched`.\n\n\
          | Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n"
     );
-    for (name, kind, labels, meaning) in CATALOGUE {
-        let _ = writeln!(text, "| `{name}` | {kind} | {labels} | {meaning} |");
+    for Row {
+        name,
+        kind,
+        labels,
+        help,
+    } in CATALOGUE
+    {
+        let labels = labels.join(", ");
+        let _ = writeln!(text, "| `{name}` | {kind} | {labels} | {help} |");
     }
     text
 }
 
 fn manifest() -> String {
     let mut text = format!(
-        "{MADE}# Manifests\n\nOne `[provider]` per file, and for HTTP its `[[tools]]`. `ati provider validate FILE` checks one; `ati provider schema` \
-         prints a JSON Schema for editors. What tools do with it: [tools](../tools.md), [OpenAPI](../openapi.md), \
-         [passthrough](../passthrough.md).\n"
+        "{MADE}# Manifests\n\nA file has one `[provider]` table and, for HTTP tools, a \
+         `[[tools]]` table for each tool.\n`ati provider validate FILE` checks a manifest; \
+         `ati provider schema` prints a JSON Schema for editors.\nMore about each kind: [tools](../tools.md), \
+         [OpenAPI](../openapi.md), [passthrough](../passthrough.md).\n"
     );
     for group in fields::GROUPS {
+        let note = group.note().map(|note| format!("{note}\n\n"));
         let _ = write!(
             text,
-            "\n## {}\n\n| Field | Type | Default | Meaning |\n|---|---|---|---|\n",
-            group.title
+            "\n## {}\n\n{}| Field | Type | Default | Meaning |\n|---|---|---|---|\n",
+            group.title,
+            note.unwrap_or_default()
         );
         for field in group.fields {
             let kind = field.kind.words();
@@ -104,8 +116,9 @@ fn manifest() -> String {
 
 fn errors() -> String {
     let mut text = format!(
-        "{MADE}# Error codes\n\nA failed command prints `{{\"error\":{{\"code\",\"message\",\"exit_code\"}}}}` on stderr where the \
-         output is JSON.\n\n| Code | Exit code |\n|---|---|\n"
+        "{MADE}# Error codes\n\nWhere the output is JSON, a failed command prints one line on \
+         stderr: `{{\"error\":{{\"code\",\"message\",\"exit_code\"}}}}`.\nWith `--verbose` it has \
+         `chain` too, the list of causes, outermost first.\n\n| Code | Exit code |\n|---|---|\n"
     );
     for code in Code::ALL {
         let _ = writeln!(text, "| `{}` | {} |", code.as_str(), code.exit_code());

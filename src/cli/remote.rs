@@ -1,4 +1,4 @@
-//! The same commands through an appliance: `ATI_PROXY_URL`.
+//! Tool commands through a proxy: the client for the server that `ATI_PROXY_URL` names.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::runtime;
+use super::transport::NoAnswer;
+use super::{problem_failure, runtime};
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::config;
 use crate::egress;
@@ -22,24 +23,25 @@ const LONGEST_ERROR: usize = 64 << 10;
 pub struct Remote {
     base: Url,
     token: Option<String>,
-    /// A server of the caller's own, for the tool that is called.
+    /// An MCP server of the caller's own, sent as `X-Ati-Upstream-Url`.
     upstream_url: Option<String>,
 }
 
-/// What `/call` answers.
+/// The JSON body of an answer of `/call`.
 #[derive(Deserialize)]
 struct Envelope {
     result: Option<Box<RawValue>>,
     error: Option<String>,
 }
 
-struct Answer {
+/// An HTTP response of the proxy.
+struct Response {
     status: u16,
     body: String,
 }
 
 impl Remote {
-    /// `None` where this machine is meant to do the work itself.
+    /// `None` where `ATI_PROXY_URL` is unset: tools then run on this machine.
     pub fn from_environment() -> Result<Option<Self>, Failure> {
         let Some(url) = std::env::var("ATI_PROXY_URL")
             .ok()
@@ -59,7 +61,8 @@ impl Remote {
         }))
     }
 
-    /// For the tools of a provider that wants a token of its own. Where there is none, the usual one goes.
+    /// Use the token and the server URL that the tool's provider names with
+    /// `auth_session_token_env` and `mcp_url_env`, where those variables are set.
     pub fn for_tool(mut self, ati_dir: &Path, tool: &str) -> Self {
         let named = config::session_token_env(ati_dir, tool);
         if let Some(own) = named.and_then(|name| token(&name)) {
@@ -71,7 +74,7 @@ impl Remote {
         self
     }
 
-    /// `POST /call`. All words go along: tools that are programs take them as they are.
+    /// `POST /call`. The words of the command line are sent too, for tools that are programs.
     pub fn call(
         &self,
         tool: &str,
@@ -86,9 +89,9 @@ impl Remote {
         if answer.status != 200 {
             return Err(answer.failure());
         }
-        let envelope: Envelope = serde_json::from_str(&answer.body).map_err(|_| {
+        let envelope: Envelope = serde_json::from_str(&answer.body).map_err(|e| {
             let message = "Proxy request failed: its answer is not that of an ATI proxy";
-            Failure::new(Code::UpstreamError, message)
+            not_json(message, e)
         })?;
         match envelope.error {
             None => Ok(envelope.result.unwrap_or_default()),
@@ -104,10 +107,8 @@ impl Remote {
         if answer.status != 200 {
             return Err(answer.failure());
         }
-        serde_json::from_str(&answer.body).map_err(|_| {
-            let message = "Proxy request failed: its answer is not JSON";
-            Failure::new(Code::UpstreamError, message)
-        })
+        serde_json::from_str(&answer.body)
+            .map_err(|e| not_json("Proxy request failed: its answer is not JSON", e))
     }
 
     pub fn tool(&self, name: &str) -> Result<Value, Failure> {
@@ -121,7 +122,7 @@ impl Remote {
         path: &str,
         query: &[(&str, &str)],
         body: Option<&Value>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Response, Failure> {
         let mut url = self.base.clone();
         url.set_path(&format!(
             "{}/{path}",
@@ -131,7 +132,7 @@ impl Remote {
             url.query_pairs_mut().extend_pairs(query);
         }
         let client = egress::proxy_client(url.scheme() == "https")
-            .map_err(|problem| Failure::new(Code::ExecutionFailed, problem.to_string()))?;
+            .map_err(|problem| problem_failure(Code::ExecutionFailed, &problem))?;
         let mut request = client.request(method, url).timeout(TIMEOUT);
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
@@ -146,21 +147,19 @@ impl Remote {
                 .body(body.to_string());
         }
         let failed = |e: reqwest::Error| {
-            let words = match egress::fault(&e) {
-                Ok(fault) => fault.words().to_owned(),
-                Err(blocked) => blocked.to_string(),
-            };
-            let code = if e.is_timeout() {
+            let cause = NoAnswer::new(e);
+            let code = if cause.is_timeout() {
                 Code::ProviderTimeout
             } else {
                 Code::UpstreamError
             };
-            Failure::new(code, format!("Proxy request failed: {words}"))
+            Failure::new(code, "Proxy request failed")
+                .because(cause)
                 .hint("ATI_PROXY_URL says where the proxy is")
         };
         runtime()?.block_on(async {
             let response = request.send().await.map_err(failed)?;
-            Ok(Answer {
+            Ok(Response {
                 status: response.status().as_u16(),
                 body: response.text().await.map_err(failed)?,
             })
@@ -168,8 +167,8 @@ impl Remote {
     }
 }
 
-impl Answer {
-    /// By what the proxy says it is: its statuses mean one thing each.
+impl Response {
+    /// The failure that a status means: the proxy uses each status for one kind of refusal.
     fn failure(&self) -> Failure {
         let code = match self.status {
             401 => Code::AuthExpired,
@@ -190,10 +189,21 @@ impl Answer {
     }
 }
 
-/// An unreadable file means no token here: the proxy decides whether it needs one.
+fn not_json(message: &str, error: serde_json::Error) -> Failure {
+    let failure = Failure::new(Code::UpstreamError, message);
+    // An error about the shape of the answer quotes what was found in it; one about syntax doesn't.
+    if error.is_data() {
+        failure
+    } else {
+        failure.because(error)
+    }
+}
+
+/// The caller's token. A file that can't be read means no token: the proxy decides whether it needs
+/// one.
 fn token(name: &str) -> Option<String> {
     session::resolve(name).unwrap_or_else(|e| {
-        tracing::debug!("{name}: {e}");
+        tracing::debug!(error = %e, "{name} can't be read");
         None
     })
 }

@@ -1,3 +1,5 @@
+//! `ati run`: call one tool.
+
 use std::io::IsTerminal;
 
 use serde_json::{Map, Value};
@@ -14,8 +16,10 @@ use crate::exec::Watcher;
 #[derive(clap::Args)]
 #[command(
     override_usage = "ati run [OPTIONS] <TOOL> [--NAME VALUE]...",
-    after_help = "Arguments of the tool come after its name: --name value, --name=value, or --flag for true. Values are JSON where they \
-                  can be read as JSON, and text otherwise. 'ati tool info <TOOL>' lists them."
+    after_help = "Arguments of the tool come after its name: --name value, --name=value, \
+                  or --flag for true. \
+                  A value that is valid JSON is sent as JSON, any other value as text. \
+                  'ati tool info <TOOL>' lists the arguments."
 )]
 pub struct Args {
     /// The tool's name, then its arguments
@@ -33,7 +37,7 @@ pub fn run(args: &Args, format: Format, verbose: bool) -> Result<u8, Failure> {
         Some(remote) => {
             debug!("mode: proxy");
             let remote = remote.for_tool(&config::ati_dir(), name);
-            through(&remote, name, &given, words)?
+            call_remote(&remote, name, &given, words)?
         }
         None => {
             debug!("mode: local");
@@ -44,7 +48,7 @@ pub fn run(args: &Args, format: Format, verbose: bool) -> Result<u8, Failure> {
     };
     match result {
         Output::Json(value) => output::value(&value, format),
-        // What is nested too deep to be laid out is printed as it came.
+        // JSON that is nested too deep for serde_json is printed as it came.
         Output::Raw(raw) => match serde_json::from_str(raw.get()) {
             Ok(value) => output::value(&value, format),
             Err(_) => output::line(raw.get()),
@@ -53,28 +57,29 @@ pub fn run(args: &Args, format: Format, verbose: bool) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// A call through the proxy leaves a line here too: this machine's user wants to know what was asked.
-fn through(
+/// Call through the proxy. The call is also recorded in this machine's own audit log.
+fn call_remote(
     remote: &Remote,
     name: &str,
-    given: &Given,
+    given: &Parsed,
     words: &[String],
 ) -> Result<Output, Failure> {
-    let audit = super::audit::Client::start(name, &given.args);
+    let audit = super::audit::RemoteCall::start(name, &given.args);
     let outcome = remote.call(name, &Value::Object(given.args.clone()), words);
     audit.end(outcome.as_ref().err());
     outcome.map(Output::Raw)
 }
 
 #[derive(Debug, Default)]
-struct Given {
+struct Parsed {
     args: Map<String, Value>,
     json: bool,
 }
 
-/// `--name value`, `--name=value`, `--flag`. What begins with `--` is never a value; a single dash may be a negative number.
-fn parse(words: &[String]) -> Given {
-    let mut given = Given::default();
+/// `--name value`, `--name=value`, `--flag`. A word that begins with `--` is never a value; a word
+/// with a single dash may be one, a negative number.
+fn parse(words: &[String]) -> Parsed {
+    let mut given = Parsed::default();
     let mut words = words.iter().peekable();
     while let Some(word) = words.next() {
         let Some(option) = word.strip_prefix("--") else {
@@ -96,7 +101,7 @@ fn parse(words: &[String]) -> Given {
             "" => {}
             "json" => given.json = true,
             "verbose" => {}
-            // Ours, wherever they stand; what they say counts only before the tool's name.
+            // Options of ati itself. After the tool's name they are accepted and have no effect.
             "output" | "format" => drop(value()),
             name => {
                 let value = value().map_or(Value::Bool(true), |text| {
@@ -120,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn words_to_arguments() {
+    fn words_become_arguments() {
         assert_eq!(
             args(&[
                 "--q", "a b", "--n", "-5", "--flag", "--list", "[1,2]", "--zip", "007", "stray",

@@ -1,3 +1,5 @@
+//! `ati token`: signing keys and session tokens.
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -6,7 +8,7 @@ use serde_json::json;
 use tracing::{error, info};
 use zeroize::Zeroizing;
 
-use super::output;
+use super::{output, problem_failure};
 use crate::auth::keys::{KEY_ID, KeyError, PrivateKey, PublicKey, generate_secret, shared_secret};
 use crate::auth::rate::Rate;
 use crate::auth::token::{
@@ -20,15 +22,20 @@ use crate::error::{Code, Failure, Problem};
 pub enum Command {
     /// Make a signing key and print it
     Keygen {
+        /// ES256: a key pair; only the issuer has the private key. HS256: one shared secret
         #[arg(long, value_enum, ignore_case = true, default_value = "ES256")]
         algorithm: Algorithm,
     },
     /// Sign a token and print it
     Issue(Issue),
-    /// Print a token's claims without checking anything
-    Inspect { token: String },
-    /// Check a token as the proxy would; exit code 1 where it doesn't hold
+    /// Print the claims of a token without verifying it
+    Inspect {
+        /// The token
+        token: String,
+    },
+    /// Verify a token as the proxy would; exit code 1 where it is not valid
     Validate {
+        /// The token
         token: String,
         #[command(flatten)]
         key: KeyArgs,
@@ -45,57 +52,57 @@ pub enum Algorithm {
 
 #[derive(clap::Args)]
 pub struct KeyArgs {
-    /// P-256 key as a PEM file
+    /// PEM file with an ES256 (P-256) key
     #[arg(long, value_name = "FILE", conflicts_with = "secret")]
     key: Option<PathBuf>,
 
-    /// Shared HS256 secret as hex
+    /// Shared HS256 secret, in hex
     #[arg(long, value_name = "HEX")]
     secret: Option<String>,
 }
 
 #[derive(clap::Args)]
 pub struct Issue {
-    /// Who the token is for: an agent or a sandbox
+    /// The subject: the agent or sandbox that the token is for
     #[arg(long)]
     sub: String,
 
-    /// What it allows, separated by spaces: "tool:github:* skill:research-* help"
+    /// The scopes it allows, separated by spaces: "tool:github:* skill:research-* help"
     #[arg(long)]
     scope: String,
 
-    /// How long it holds: seconds, or a number with s, m, h or d
+    /// How long it is valid: seconds, or a number with s, m, h or d
     #[arg(long, visible_alias = "expires", default_value = "1800", value_parser = parse_ttl)]
     ttl: u64,
 
-    /// The service it is for
+    /// The audience: the service that accepts it
     #[arg(long, default_value = DEFAULT_AUDIENCE)]
     aud: String,
 
-    /// Who issues it [default: $ATI_JWT_ISSUER]
+    /// The issuer [default: $ATI_JWT_ISSUER]
     #[arg(long)]
     iss: Option<String>,
 
     #[command(flatten)]
     key: KeyArgs,
 
-    /// The name of the key, where whoever verifies has several
+    /// The name (kid) of the signing key, for verifiers with several keys
     #[arg(long, value_name = "NAME")]
     kid: Option<String>,
 
-    /// A rate limit, repeatable: "tool:github:*=10/hour"
+    /// A rate limit, like "tool:github:*=10/hour"; repeatable
     #[arg(long, value_name = "PATTERN=N/UNIT", value_parser = parse_rate)]
     rate: Vec<(String, String)>,
 
-    /// The job it belongs to
+    /// The job that the caller works on, for the audit log
     #[arg(long)]
     job_id: Option<String>,
 
-    /// The sandbox it belongs to
+    /// The sandbox of the caller, for the audit log
     #[arg(long)]
     sandbox_id: Option<String>,
 
-    /// The tenant whose credentials it uses
+    /// The tenant whose credentials its calls use
     #[arg(long)]
     customer_id: Option<String>,
 }
@@ -182,18 +189,19 @@ fn validate(token: &str, key: &KeyArgs) -> Result<u8, Failure> {
     }
 }
 
-/// `--key`, `--secret`, then the environment, then config.toml. A private key wins over a shared secret.
+/// The signing key: of `--key`, `--secret`, the environment, then config.toml. A private key wins
+/// over a shared secret.
 fn signer(args: &KeyArgs) -> Result<Signer, Failure> {
     if let Some(path) = &args.key {
         let text = read(path)?;
         return PrivateKey::from_pem(&text)
             .map(Signer::Es256)
-            .map_err(|e| unusable_file(path, &e));
+            .map_err(|e| unusable_file(path, e));
     }
     if let Some(secret) = &args.secret {
         return shared_secret(secret.as_bytes())
             .map(Signer::Hs256)
-            .map_err(|e| Failure::invalid(format!("--secret: {e}")));
+            .map_err(|e| Failure::invalid("--secret").because(e));
     }
     if let Some(key) = config::private_key_of_environment().map_err(from_problem)? {
         return Ok(Signer::Es256(key));
@@ -208,7 +216,8 @@ fn signer(args: &KeyArgs) -> Result<Signer, Failure> {
         Some(VerificationKey::Hs256(secret)) => Ok(Signer::Hs256(secret)),
         Some(VerificationKey::Es256(_)) => Err(Failure::new(
             Code::MissingKey,
-            "only a public key is configured, and it can't sign: give --key with the private one, or set ATI_JWT_PRIVATE_KEY",
+            "only a public key is configured, and it can't sign: give --key with the private one, \
+             or set ATI_JWT_PRIVATE_KEY",
         )),
         None => Err(no_key("ATI_JWT_PRIVATE_KEY")),
     }
@@ -217,22 +226,22 @@ fn signer(args: &KeyArgs) -> Result<Signer, Failure> {
 fn verification_key(args: &KeyArgs, env: &Environment) -> Result<VerificationKey, Failure> {
     if let Some(path) = &args.key {
         let text = read(path)?;
-        // Whoever has the private half at hand has the public one too.
+        // A private key file is accepted too: it contains the public key.
         return PrivateKey::from_pem(&text)
             .map(|key| key.public().clone())
             .or_else(|_| PublicKey::from_pem(&text))
             .map(|key| VerificationKey::Es256(vec![key.into()]))
-            .map_err(|e| unusable_file(path, &e));
+            .map_err(|e| unusable_file(path, e));
     }
     if let Some(secret) = &args.secret {
         return shared_secret(secret.as_bytes())
             .map(VerificationKey::Hs256)
-            .map_err(|e| Failure::invalid(format!("--secret: {e}")));
+            .map_err(|e| Failure::invalid("--secret").because(e));
     }
     configured_key(env)?.ok_or_else(|| no_key("ATI_JWT_PUBLIC_KEY"))
 }
 
-/// What the proxy of this machine would verify with.
+/// The key that the proxy of this machine would verify tokens with.
 fn configured_key(env: &Environment) -> Result<Option<VerificationKey>, Failure> {
     let env = Environment {
         database_url: false,
@@ -256,21 +265,21 @@ fn no_key(variable: &str) -> Failure {
 }
 
 fn from_problem(problem: Problem) -> Failure {
-    Failure::invalid(problem.to_string())
+    problem_failure(Code::InvalidValue, &problem)
 }
 
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     std::fs::read(path)
         .map(Zeroizing::new)
-        .map_err(|e| Failure::invalid(format!("{}: can't be read: {e}", path.display())))
+        .map_err(|e| Failure::invalid(format!("{}: can't be read", path.display())).because(e))
 }
 
-fn unusable_file(path: &Path, error: &KeyError) -> Failure {
-    Failure::invalid(format!("{}: {error}", path.display()))
+fn unusable_file(path: &Path, error: KeyError) -> Failure {
+    Failure::invalid(path.display().to_string()).because(error)
 }
 
 fn unusable(error: KeyError) -> Failure {
-    Failure::new(Code::ExecutionFailed, error.to_string())
+    Failure::from_error(Code::ExecutionFailed, error)
 }
 
 fn parse_ttl(text: &str) -> Result<u64, String> {
@@ -303,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lifetimes() {
+    fn ttl_takes_seconds_or_a_number_with_a_unit() {
         assert_eq!(parse_ttl("1800"), Ok(1800));
         assert_eq!(parse_ttl("3h"), Ok(10_800));
         for bad in [
@@ -321,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn rates() {
+    fn rate_takes_a_pattern_and_a_limit() {
         assert_eq!(parse_rate("tool:a=5/min").unwrap().0, "tool:a");
         for bad in ["tool:a", "=5/min", "tool:a=5", "tool:a=lots/hour"] {
             assert!(parse_rate(bad).is_err(), "{bad}");

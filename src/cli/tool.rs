@@ -1,25 +1,30 @@
+//! `ati tool`: what tools there are.
+
 use serde_json::{Value, json};
 use tracing::warn;
 
 use super::local::Local;
 use super::remote::Remote;
 use super::{Format, output};
-use crate::catalog::{Tool, search};
+use crate::catalog::{Invocation, Tool, search};
 use crate::error::Failure;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// List the tools that you may use
     List {
-        /// Only those of one provider
+        /// Only the tools of this provider
         #[arg(long, value_name = "NAME")]
         provider: Option<String>,
     },
-    /// Show what a tool does and takes
-    Info { name: String },
-    /// Find tools by words
+    /// Show what a tool does and which arguments it takes
+    Info {
+        /// The tool's name
+        name: String,
+    },
+    /// Find tools by words of their name, description, tags, category and provider
     Search {
-        /// What you are looking for
+        /// Words to look for
         #[arg(required = true, num_args = 1..)]
         query: Vec<String>,
     },
@@ -27,7 +32,7 @@ pub enum Command {
 
 pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
     match Remote::from_environment()? {
-        Some(remote) => through(&remote, command, format),
+        Some(remote) => run_remote(&remote, command, format),
         None => {
             let local = match &command {
                 Command::Info { name } => {
@@ -35,20 +40,20 @@ pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
                     local.discover_for(name)?;
                     local
                 }
-                _ => {
+                Command::List { .. } | Command::Search { .. } => {
                     let mut local = Local::load()?;
                     local.discover()?;
                     local
                 }
             };
-            here(&local, command, format)
+            run_local(&local, command, format)
         }
     }?;
     Ok(0)
 }
 
-fn here(local: &Local, command: Command, format: Format) -> Result<(), Failure> {
-    let visible = local.catalog.visible(&local.identity.scopes);
+fn run_local(local: &Local, command: Command, format: Format) -> Result<(), Failure> {
+    let visible = local.catalog().visible(&local.identity.scopes);
     match command {
         Command::List { provider } => {
             let tools: Vec<&Tool> = visible
@@ -86,7 +91,7 @@ fn here(local: &Local, command: Command, format: Format) -> Result<(), Failure> 
     Ok(())
 }
 
-fn through(remote: &Remote, command: Command, format: Format) -> Result<(), Failure> {
+fn run_remote(remote: &Remote, command: Command, format: Format) -> Result<(), Failure> {
     let listed = match command {
         Command::Info { name } => {
             let tool = remote.tool(&name)?;
@@ -113,7 +118,7 @@ fn through(remote: &Remote, command: Command, format: Format) -> Result<(), Fail
     Ok(())
 }
 
-/// One line: name, provider, the beginning of the description.
+/// Print one line: name, provider, the beginning of the description.
 fn summary(item: &Value, name: &str) {
     let text = |key: &str| item[key].as_str().unwrap_or_default();
     let description: String = text("description").chars().take(80).collect();
@@ -129,7 +134,7 @@ fn list(tools: &[&Tool], format: Format) {
                 .map(|tool| {
                     json!({
                         "description": tool.description,
-                        "method": tool.method.as_str(),
+                        "method": tool.invocation.listed_method().as_str(),
                         "provider": tool.provider.name,
                         "scope": tool.scope,
                         "tool": tool.name,
@@ -161,14 +166,14 @@ fn found_item(tool: &Tool) -> Value {
 
 fn info(tool: &Tool, format: Format) {
     let provider = &tool.provider;
-    let base_url = provider.http().map_or("", |http| http.base_url.as_str());
+    let base_url = provider.base_url().map_or("", |url| url.text.as_str());
     if format != Format::Text {
         let info = json!({
             "base_url": base_url,
             "description": tool.description,
-            "endpoint": tool.endpoint,
+            "endpoint": tool.invocation.listed_endpoint(),
             "input_schema": tool.input_schema(),
-            "method": tool.method.as_str(),
+            "method": tool.invocation.listed_method().as_str(),
             "name": tool.name,
             "provider": provider.name,
             "scope": tool.scope,
@@ -191,9 +196,9 @@ fn info(tool: &Tool, format: Format) {
         },
     );
     line("Handler", provider.handler_name());
-    if provider.http().is_some() {
-        let url = format!("{}{}", base_url.trim_end_matches('/'), tool.endpoint);
-        line("Endpoint", &format!("{} {url}", tool.method));
+    if let Invocation::Http(http) = &tool.invocation {
+        let url = format!("{}{}", base_url.trim_end_matches('/'), http.endpoint);
+        line("Endpoint", &format!("{} {url}", http.method));
     }
     if let Some(mcp) = provider.mcp() {
         line("Transport", &format!("MCP ({})", mcp.transport_name()));
@@ -221,7 +226,7 @@ fn info(tool: &Tool, format: Format) {
     output::line(&usage(tool));
 }
 
-/// What is required, and where nothing is, what there is.
+/// An example command with every required argument; with all of them where none is required.
 fn usage(tool: &Tool) -> String {
     let all = &tool.schema.properties;
     let any_required = all.iter().any(|property| property.required);

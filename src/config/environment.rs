@@ -22,12 +22,12 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "ATI_AUDIT_FILE",
         "`$ATI_DIR/audit.jsonl`",
-        "Where each tool call leaves a line.",
+        "The file with one line for each tool call.",
     ),
     (
         "ATI_DB_URL",
         "unset",
-        "Database for virtual keys. Not part of this build: set, it refuses to start.",
+        "Database for virtual keys. Not in this build, which refuses to start where it is set.",
     ),
     (
         "ATI_DIR",
@@ -37,12 +37,12 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "ATI_JWT_ACCEPTED_AUDIENCES",
         "unset",
-        "Comma-separated audiences of which a token must name one.",
+        "Comma-separated audiences; a token must name one of them.",
     ),
     (
         "ATI_JWT_AUDIENCE",
         "`ati-proxy`",
-        "The one audience, where the list above is not set.",
+        "The only audience, where `ATI_JWT_ACCEPTED_AUDIENCES` is not set.",
     ),
     (
         "ATI_JWT_ISSUER",
@@ -67,12 +67,12 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "ATI_KEY_<NAME>",
         "unset",
-        "With `--env-keys`: the credential `<name>` in lower case. `ati run` with keys at hand uses it where the files have none.",
+        "With `--env-keys`: the credential `<name>` in lower case. `ati run` without a proxy uses it where the keyring's files don't have it.",
     ),
     (
         "ATI_KEY_FILE",
         "`/run/ati/.key`",
-        "The one-shot key that opens `keyring.enc`; removed when it is read.",
+        "File with the one-shot key that opens `keyring.enc`; removed when it is read.",
     ),
     (
         "ATI_OUTPUT",
@@ -82,18 +82,18 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "ATI_PROXY_URL",
         "unset",
-        "The appliance that runs the tools. Without it, `ati run` and `ati tool` work with what is in `ATI_DIR`.",
+        "The proxy that runs the tools. Without it, `ati run` and `ati tool` use the manifests and keys in `ATI_DIR`.",
     ),
     ("ATI_SESSION_TOKEN", "unset", "The caller's token."),
     (
         "ATI_SESSION_TOKEN_FILE",
         "`/run/ati/session_token`",
-        "File with the caller's token, where the variable above is empty.",
+        "File with the caller's token, where `ATI_SESSION_TOKEN` is empty.",
     ),
     (
         "ATI_SSRF_PROTECTION",
         "unset",
-        "`1` or `true`: tools reach no private or internal address. `warn`: they do, and the log says so.",
+        "`1` or `true`: tools can't connect to private or internal addresses. `warn`: they can, and each time is logged.",
     ),
     (
         "RUST_LOG",
@@ -113,7 +113,8 @@ pub struct Environment {
     pub issuer: Option<String>,
     pub audience: Option<String>,
     pub audiences: Option<String>,
-    /// Whether there is a key to sign with; the proxy only wonders why there is none to verify with.
+    /// Whether there is a key to sign with. The proxy doesn't use it, and warns where there is no
+    /// key to verify with.
     pub private_key: bool,
     pub guard: Guard,
     pub audit_file: Option<PathBuf>,
@@ -148,7 +149,7 @@ impl Environment {
         let mut text = |name: &str| match std::env::var(name) {
             Ok(value) => Some(value),
             Err(VarError::NotPresent) => None,
-            // Ignoring it could mean to ignore who may call.
+            // Ignoring it could turn authentication off.
             Err(VarError::NotUnicode(_)) => {
                 problems.push(Problem::new("not valid text").key(name));
                 None
@@ -193,19 +194,24 @@ impl Environment {
 
     pub(super) fn jwt_key(&self) -> Option<KeySource> {
         if let Some(path) = &self.public_key {
-            return Some(KeySource::public_key("ATI_JWT_PUBLIC_KEY", path.into()));
+            return Some(KeySource::public_key(
+                "ATI_JWT_PUBLIC_KEY",
+                None,
+                path.into(),
+            ));
         }
         let secret = self.secret.clone()?;
         Some(KeySource::secret("ATI_JWT_SECRET", None, secret))
     }
 
-    /// What the environment alone says about tokens: all that counts for the command line.
+    /// The environment's settings alone, which are the only ones that commands use.
     pub fn jwt(&self) -> Option<JwtSettings> {
         let expect = self.expectations(None, None);
         self.jwt_key().map(|key| JwtSettings { key, expect })
     }
 
-    /// `ATI_JWT_ACCEPTED_AUDIENCES`, then `ATI_JWT_AUDIENCE`, then the file's, then the default.
+    /// Audiences: `ATI_JWT_ACCEPTED_AUDIENCES`, then `ATI_JWT_AUDIENCE`, then the conf file's, then
+    /// the default.
     pub fn expectations(
         &self,
         issuer: Option<String>,
@@ -252,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn audiences_by_precedence() {
+    fn audiences_of_the_environment_win_over_the_conf_file() {
         let mut env = Environment::default();
         let audiences = |env: &Environment, file: Option<&str>| {
             env.expectations(None, file.map(|one| vec![one.to_owned()]))

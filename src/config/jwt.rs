@@ -1,10 +1,10 @@
-//! Where the JWT keys are, and reading them. A setting that can't be used is a problem; it never means "no auth".
+//! The settings that name JWT keys, and the keys themselves. A setting that can't be used is a
+//! problem; it never turns authentication off.
 
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use super::section::Section;
 use crate::auth::keys::{KEY_ID, KeyError, NamedKey, PrivateKey, PublicKey, shared_secret};
 use crate::auth::token::{Expectations, VerificationKey};
 use crate::error::Problem;
@@ -15,7 +15,7 @@ pub struct JwtSettings {
     pub expect: Expectations,
 }
 
-/// One verification key: which setting names it, and what it says.
+/// A verification key: the setting that names it, and its value.
 #[derive(Clone)]
 pub struct KeySource {
     setting: &'static str,
@@ -37,11 +37,20 @@ impl std::fmt::Debug for KeySource {
 }
 
 impl KeySource {
-    pub(super) fn public_key(setting: &'static str, path: PathBuf) -> Self {
+    /// `file` is the file that has the setting, where it isn't an environment variable.
+    pub(super) fn public_key(setting: &'static str, file: Option<PathBuf>, path: PathBuf) -> Self {
         KeySource {
             setting,
-            file: None,
+            file,
             material: Material::PublicKey(path),
+        }
+    }
+
+    pub(super) fn secret_file(setting: &'static str, file: Option<PathBuf>, path: PathBuf) -> Self {
+        KeySource {
+            setting,
+            file,
+            material: Material::SecretFile(path),
         }
     }
 
@@ -57,7 +66,7 @@ impl KeySource {
         }
     }
 
-    /// Read the key from where it is.
+    /// Reads the key.
     pub fn load(&self) -> Result<VerificationKey, Problem> {
         let result = match &self.material {
             Material::PublicKey(path) => read_public(path).map(VerificationKey::Es256),
@@ -80,14 +89,15 @@ impl KeySource {
     }
 }
 
-/// A PEM file, a JWKS file, or a folder of PEM files, each named after its key; the first counts for tokens that name none.
+/// A PEM file, a JWKS file, or a folder of PEM files, each named after its key. The first key is
+/// for tokens that name none.
 fn read_public(path: &Path) -> Result<Vec<NamedKey>, String> {
     if path.is_dir() {
         let entries = std::fs::read_dir(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let mut files: Vec<PathBuf> = entries
             .filter_map(|entry| entry.ok().map(|entry| entry.path()))
             .filter(|path| path.extension().is_some_and(|ext| ext == "pem"))
-            // What editors and writers leave beside it is no key, and a pipe would never end.
+            // Editors leave hidden files there, and reading a pipe would never end.
             .filter(|path| {
                 !path
                     .file_name()
@@ -154,39 +164,15 @@ fn at(path: &Path, error: &KeyError) -> String {
     format!("{}: {error}", path.display())
 }
 
-/// `[jwt]` of the conf file. Paths are relative to the file.
-pub(super) fn from_conf(section: &mut Section<'_>, conf: &Path) -> Option<KeySource> {
-    let relative = |path: PathBuf| conf.parent().unwrap_or(Path::new("")).join(path);
-    let public: Option<PathBuf> = section.take("public_key");
-    let secret: Option<PathBuf> = section.take("secret_file");
-    match (public, secret) {
-        (Some(_), Some(_)) => {
-            section.problem("secret_file", "public_key is set too; use one of the two");
-            None
-        }
-        (Some(path), None) => Some(KeySource {
-            setting: "jwt.public_key",
-            file: Some(conf.to_path_buf()),
-            material: Material::PublicKey(relative(path)),
-        }),
-        (None, Some(path)) => Some(KeySource {
-            setting: "jwt.secret_file",
-            file: Some(conf.to_path_buf()),
-            material: Material::SecretFile(relative(path)),
-        }),
-        (None, None) => None,
-    }
-}
-
-/// `[proxy.jwt]` of the `config.toml` that `ati init --proxy` writes. Other tables there are none of our business.
-struct Legacy {
+/// `[proxy.jwt]` of the `config.toml` that `ati init --proxy` writes. Its other tables aren't read.
+struct ConfigToml {
     path: PathBuf,
     secret: Option<Zeroizing<String>>,
     public_key: Option<PathBuf>,
     private_key: Option<PathBuf>,
 }
 
-fn read_legacy(ati_dir: &Path, problems: &mut Vec<Problem>) -> Option<Legacy> {
+fn read_config_toml(ati_dir: &Path, problems: &mut Vec<Problem>) -> Option<ConfigToml> {
     let path = ati_dir.join("config.toml");
     if !path.exists() {
         return None;
@@ -212,7 +198,7 @@ fn read_legacy(ati_dir: &Path, problems: &mut Vec<Problem>) -> Option<Legacy> {
         }
         None => None,
     };
-    Some(Legacy {
+    Some(ConfigToml {
         secret: text("secret").map(Zeroizing::new),
         public_key: text("public_key").map(|file| ati_dir.join(file)),
         private_key: text("private_key").map(|file| ati_dir.join(file)),
@@ -220,43 +206,41 @@ fn read_legacy(ati_dir: &Path, problems: &mut Vec<Problem>) -> Option<Legacy> {
     })
 }
 
-pub(super) fn legacy(ati_dir: &Path, problems: &mut Vec<Problem>) -> Option<KeySource> {
-    let legacy = read_legacy(ati_dir, problems)?;
-    if let Some(path) = legacy.public_key {
-        return Some(KeySource {
-            setting: "proxy.jwt.public_key",
-            file: Some(legacy.path),
-            material: Material::PublicKey(path),
-        });
+/// The verification key that `config.toml` names.
+pub(super) fn of_config_toml(ati_dir: &Path, problems: &mut Vec<Problem>) -> Option<KeySource> {
+    let config = read_config_toml(ati_dir, problems)?;
+    if let Some(path) = config.public_key {
+        let setting = "proxy.jwt.public_key";
+        return Some(KeySource::public_key(setting, Some(config.path), path));
     }
-    let Some(secret) = legacy.secret else {
-        // A misspelt key must not mean that everybody may come in.
+    let Some(secret) = config.secret else {
+        // A misspelt key must not turn authentication off.
         let message = "names no key to verify with: neither secret nor public_key";
-        problems.push(Problem::new(message).file(&legacy.path).key("proxy.jwt"));
+        problems.push(Problem::new(message).file(&config.path).key("proxy.jwt"));
         return None;
     };
     Some(KeySource::secret(
         "proxy.jwt.secret",
-        Some(legacy.path),
+        Some(config.path),
         secret,
     ))
 }
 
-/// The private key that `ATI_JWT_PRIVATE_KEY` names.
+/// The private key that `ATI_JWT_PRIVATE_KEY` names, where it is set.
 pub fn private_key_of_environment() -> Result<Option<PrivateKey>, Problem> {
     let path = std::env::var_os("ATI_JWT_PRIVATE_KEY").filter(|path| !path.is_empty());
     path.map(|path| read_private_key(Path::new(&path)))
         .transpose()
 }
 
-/// The private key that config.toml names.
+/// The private key that `config.toml` names, where it does.
 pub fn private_key_of_config(ati_dir: &Path) -> Result<Option<PrivateKey>, Problem> {
     let mut problems = Vec::new();
-    let legacy = read_legacy(ati_dir, &mut problems);
+    let config = read_config_toml(ati_dir, &mut problems);
     if let Some(problem) = problems.pop() {
         return Err(problem);
     }
-    let path = legacy.and_then(|legacy| legacy.private_key);
+    let path = config.and_then(|config| config.private_key);
     path.map(|path| read_private_key(&path)).transpose()
 }
 
@@ -270,38 +254,38 @@ fn read_private_key(path: &Path) -> Result<PrivateKey, Problem> {
 mod tests {
     use super::*;
 
-    fn legacy_from(text: &str) -> (tempfile::TempDir, Option<KeySource>, Vec<Problem>) {
+    fn key_of(text: &str) -> (tempfile::TempDir, Option<KeySource>, Vec<Problem>) {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("config.toml"), text).unwrap();
         let mut problems = Vec::new();
-        let source = legacy(dir.path(), &mut problems);
+        let source = of_config_toml(dir.path(), &mut problems);
         (dir, source, problems)
     }
 
     #[test]
-    fn an_existing_config_counts() {
+    fn config_toml_names_a_secret_or_a_public_key() {
         let (_dir, source, _) =
-            legacy_from("[proxy]\nport = 1\n[proxy.jwt]\nalgorithm = 'HS256'\nsecret = '00ff'\n");
+            key_of("[proxy]\nport = 1\n[proxy.jwt]\nalgorithm = 'HS256'\nsecret = '00ff'\n");
         assert!(matches!(
             source.unwrap().load(),
             Ok(VerificationKey::Hs256(_))
         ));
-        let (dir, source, _) = legacy_from("[proxy.jwt]\npublic_key = 'jwt-public.pem'\n");
+        let (dir, source, _) = key_of("[proxy.jwt]\npublic_key = 'jwt-public.pem'\n");
         let key = PrivateKey::generate().unwrap();
         std::fs::write(dir.path().join("jwt-public.pem"), key.public().to_pem()).unwrap();
         assert!(matches!(
             source.unwrap().load(),
             Ok(VerificationKey::Es256(_))
         ));
-        assert!(legacy_from("# ATI configuration\n").1.is_none());
+        assert!(key_of("# ATI configuration\n").1.is_none());
     }
 
     #[test]
-    fn an_unusable_setting_is_a_problem_and_never_nothing() {
-        let (_dir, source, _) = legacy_from("[proxy.jwt]\nsecret = ''\n");
+    fn unusable_key_setting_is_always_a_problem() {
+        let (_dir, source, _) = key_of("[proxy.jwt]\nsecret = ''\n");
         let problem = source.unwrap().load().unwrap_err().to_string();
         assert!(problem.contains("proxy.jwt.secret: empty"), "{problem}");
-        let (_dir, _, problems) = legacy_from("[proxy.jwt]\nsecret = 5\n");
+        let (_dir, _, problems) = key_of("[proxy.jwt]\nsecret = 5\n");
         assert!(
             problems[0]
                 .to_string()
@@ -312,13 +296,13 @@ mod tests {
             "[proxy.jwt]\nprivate_key = 'x'\n",
             "[proxy]\njwt = 'x'\n",
         ] {
-            let (_dir, source, problems) = legacy_from(text);
+            let (_dir, source, problems) = key_of(text);
             assert!(source.is_none() && !problems.is_empty(), "{text}");
         }
-        let (_dir, _, problems) = legacy_from("[proxy.jwt\n");
+        let (_dir, _, problems) = key_of("[proxy.jwt\n");
         assert_eq!(problems.len(), 1);
 
-        let empty = KeySource::public_key("ATI_JWT_PUBLIC_KEY", PathBuf::new());
+        let empty = KeySource::public_key("ATI_JWT_PUBLIC_KEY", None, PathBuf::new());
         assert!(empty.load().unwrap_err().message.contains("set, but empty"));
         let garbled = KeySource::secret("ATI_JWT_SECRET", None, Zeroizing::new("s3cret!".into()));
         let problem = garbled.load().unwrap_err().to_string();

@@ -1,20 +1,22 @@
-//! Manifest files, as far as every handler needs them: read in the order of their names, each with its provider's table.
+//! Manifest files, as far as every handler needs them: in the order of their names, each with its
+//! provider's table.
 
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
+use super::HandlerKind;
 use crate::error::{Intro, Problem};
 
 pub struct ManifestFile {
     pub path: PathBuf,
     pub name: String,
-    pub handler: String,
+    pub handler: HandlerKind,
     /// The `[provider]` table, name and handler included.
     pub provider: Table,
     /// The `[[tools]]`, in their order.
     pub tools: Vec<Table>,
-    /// Whatever else the file has at its top level.
+    /// The other keys at the top level of the file.
     pub unknown: Vec<String>,
     pub origin: Origin,
     /// The OpenAPI document of a provider that has no file for it.
@@ -23,7 +25,7 @@ pub struct ManifestFile {
 
 pub const LONGEST_PROVIDER_NAME: usize = 64;
 
-/// Whether a name can be a file's, and leads nowhere.
+/// Whether a name can be the name of a file, and can't lead to another folder.
 pub fn is_provider_name(name: &str) -> bool {
     let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     !name.is_empty()
@@ -36,7 +38,7 @@ pub fn is_provider_name(name: &str) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     Permanent,
-    /// `ati provider load`: for a while.
+    /// Made by `ati provider load`.
     Cached {
         remaining_seconds: u64,
     },
@@ -49,7 +51,7 @@ impl ManifestFile {
     }
 }
 
-/// `<ati_dir>/manifests/*.toml`. One bad file is reported with the others.
+/// `<ati_dir>/manifests/*.toml` and the cached providers. The problems of all files are reported.
 pub fn read_manifests(ati_dir: &Path, problems: &mut Vec<Problem>) -> Vec<ManifestFile> {
     let mut found = Vec::new();
     for path in list(&ati_dir.join("manifests"), problems) {
@@ -68,7 +70,7 @@ pub fn read_manifests(ati_dir: &Path, problems: &mut Vec<Problem>) -> Vec<Manife
     found
 }
 
-/// One file, wherever it is.
+/// One file, in any folder.
 pub fn read_manifest(path: &Path) -> Result<ManifestFile, Problem> {
     read(path).map_err(|problem| problem.file(path))
 }
@@ -98,7 +100,7 @@ fn parse(path: &Path, text: &str) -> Result<ManifestFile, Problem> {
     Ok(ManifestFile {
         path: path.to_path_buf(),
         name,
-        handler: text("handler").unwrap_or_else(|| "http".to_owned()),
+        handler: text("handler").map(HandlerKind::from).unwrap_or_default(),
         provider,
         tools,
         unknown: table.keys().cloned().collect(),
@@ -107,13 +109,14 @@ fn parse(path: &Path, text: &str) -> Result<ManifestFile, Problem> {
     })
 }
 
-/// The variable that holds the token for a tool, where its provider names one. For callers whose manifests may be absent, partial or
-/// meant for somebody else: what can't be read says nothing, and files that can't name one aren't parsed.
+/// The variable that holds the token for a tool, where its provider names one. A sandbox may have
+/// no manifests, or some of another deployment: files that can't be read are skipped, and files
+/// that can't name a variable aren't parsed.
 pub fn session_token_env(ati_dir: &Path, tool: &str) -> Option<String> {
     setting_of_tool(ati_dir, tool, "auth_session_token_env")
 }
 
-/// The variable in which a caller of this tool has a server of its own.
+/// The variable in which the caller of a tool names another MCP server for it.
 pub fn mcp_url_env(ati_dir: &Path, tool: &str) -> Option<String> {
     setting_of_tool(ati_dir, tool, "mcp_url_env")
 }
@@ -166,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_bad_manifest_is_reported_with_the_others() {
+    fn problems_of_all_manifests_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let manifests = dir.path().join("manifests");
         std::fs::create_dir(&manifests).unwrap();
@@ -181,7 +184,7 @@ mod tests {
         let mut problems = Vec::new();
         let found = read_manifests(dir.path(), &mut problems);
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].handler, "mcp");
+        assert_eq!(found[0].handler, HandlerKind::Mcp);
         let text: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let b = manifests.join("b.toml");
         assert!(
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn no_manifests_are_no_problem() {
+    fn missing_manifests_folder_is_not_a_problem() {
         let mut problems = Vec::new();
         assert!(read_manifests(Path::new("/nonexistent"), &mut problems).is_empty());
         assert!(problems.is_empty());

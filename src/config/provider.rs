@@ -1,4 +1,4 @@
-//! What every handler's `[provider]` table may say about credentials and the way out.
+//! The fields of `[provider]` about credentials and egress, which every handler has.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,8 +9,8 @@ use super::Section;
 use crate::credential::{Credential, Template};
 use crate::egress;
 
-/// `auth_type` and its companions.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// `auth_type` and the fields that belong to it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Auth {
     None,
     Static(Credential),
@@ -19,7 +19,7 @@ pub enum Auth {
     Url,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OAuth2 {
     pub id_key: String,
     pub secret_key: String,
@@ -29,7 +29,7 @@ pub struct OAuth2 {
 }
 
 impl Auth {
-    /// The word for it, as manifests write it.
+    /// As manifests write it.
     pub fn name(&self) -> &'static str {
         match self {
             Auth::None | Auth::Static(Credential::None) => "none",
@@ -43,7 +43,7 @@ impl Auth {
     }
 }
 
-/// `generated`: what is presented is made by a program, so no key needs to be named.
+/// `generated`: a program makes the credential, so that no key needs to be named.
 pub fn read_auth(s: &mut Section<'_>, generated: bool) -> Auth {
     let kind = s.take::<String>("auth_type").unwrap_or_default();
     let mut filled = |key| s.take::<String>(key).filter(|text| !text.is_empty());
@@ -111,7 +111,8 @@ pub fn read_extra_headers(s: &mut Section<'_>) -> Vec<(HeaderName, Template)> {
     headers
 }
 
-/// The address that connections of this provider come from. Without settings there are no names to choose from, and the system chooses.
+/// The local address for connections of this provider. Without settings (on the command line) there
+/// are no named addresses, and the system chooses.
 pub fn read_source(s: &mut Section<'_>, egress: Option<&egress::Settings>) -> Option<IpAddr> {
     let Some(egress) = egress else {
         s.ignore("egress");

@@ -1,4 +1,4 @@
-//! One table of a TOML file, read key by key, so that everything wrong with it is found in one go.
+//! One table of a TOML file, read key by key, so that all of its problems are found at once.
 
 use std::path::Path;
 
@@ -7,9 +7,13 @@ use toml::{Table, Value};
 
 use crate::error::Problem;
 
+/// How alike two names must be for one to be offered in place of the other.
+const LIKENESS: f64 = 0.8;
+
 pub struct Section<'a> {
     file: &'a Path,
     prefix: String,
+    /// What hasn't been taken yet.
     table: Table,
     known: Vec<&'static str>,
     problems: &'a mut Vec<Problem>,
@@ -34,10 +38,9 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The value under this key, if it is there and of the right type.
+    /// The value of this key, if it is there and has the right type.
     pub fn take<T: DeserializeOwned>(&mut self, key: &'static str) -> Option<T> {
-        self.known.push(key);
-        let value = self.table.remove(key)?;
+        let value = self.remove(key)?;
         match value.try_into() {
             Ok(value) => Some(value),
             Err(error) => {
@@ -51,10 +54,9 @@ impl<'a> Section<'a> {
         self.table.contains_key(key)
     }
 
-    /// A table below this one; empty where it isn't there. Its `finish` must be called like this one's.
+    /// A table below this one; empty where it isn't there. It needs a `finish` of its own.
     pub fn section(&mut self, key: &'static str) -> Section<'_> {
-        self.known.push(key);
-        let table = match self.table.remove(key) {
+        let table = match self.remove(key) {
             None => Table::new(),
             Some(Value::Table(table)) => table,
             Some(other) => {
@@ -87,26 +89,32 @@ impl<'a> Section<'a> {
         self.problems.push(problem);
     }
 
-    /// About the table as a whole.
+    /// A problem of the table as a whole.
     pub fn general_problem(&mut self, message: &str) {
         self.problems.push(Problem::new(message).file(self.file));
     }
 
-    /// A key that means something elsewhere, and nothing here.
+    /// Allows a key that has no effect here.
     pub fn ignore(&mut self, key: &'static str) {
-        self.known.push(key);
-        self.table.remove(key);
+        self.remove(key);
     }
 
-    /// Whatever nobody asked for is a mistake.
+    /// Every key that wasn't taken is a problem.
     pub fn finish(self) {
         let (unknown, problems) = self.unknown();
         problems.extend(unknown);
     }
 
-    /// Whatever nobody asked for is worth a word: files that load today must keep loading.
+    /// Every key that wasn't taken is a warning: files that load today must keep loading.
     pub fn finish_leniently(self, warnings: &mut Vec<Problem>) {
         warnings.extend(self.unknown().0);
+    }
+
+    fn remove(&mut self, key: &'static str) -> Option<Value> {
+        self.known.push(key);
+        #[cfg(test)]
+        RECORDED.with_borrow_mut(|keys| keys.insert(self.name(key)));
+        self.table.remove(key)
     }
 
     fn unknown(mut self) -> (Vec<Problem>, &'a mut Vec<Problem>) {
@@ -127,13 +135,26 @@ impl<'a> Section<'a> {
 }
 
 /// The known name that a typo most likely meant.
-fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
+pub(super) fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
     known
         .iter()
         .map(|candidate| (strsim::jaro_winkler(name, candidate), *candidate))
-        .filter(|(likeness, _)| *likeness > 0.8)
+        .filter(|(likeness, _)| *likeness > LIKENESS)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+thread_local! {
+    static RECORDED: std::cell::RefCell<std::collections::BTreeSet<String>> = const {
+        std::cell::RefCell::new(std::collections::BTreeSet::new())
+    };
+}
+
+/// The keys that this thread's sections were asked for since the last call, with their prefixes.
+#[cfg(test)]
+pub(super) fn recorded_keys() -> std::collections::BTreeSet<String> {
+    RECORDED.take()
 }
 
 #[cfg(test)]
@@ -141,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_wrong_is_found_at_once() {
+    fn section_with_several_mistakes_reports_all_of_them() {
         let table: Table = "port = 'x'\nbnd = 1\n[limits]\nconections = 5\n[admin]"
             .parse()
             .unwrap();

@@ -1,46 +1,50 @@
 use crate::keyring::{Keyring, Secret};
 
-/// Names to secrets, for whoever asks: a tenant's own come before everybody's. Every handler resolves credentials through this.
+/// Finds secrets by name for one caller. A secret of the caller's own customer comes before the one for all customers.
+/// Routes and every executor resolve credentials through this.
 #[derive(Clone, Copy)]
 pub struct Lookup<'a> {
     keyring: &'a Keyring,
     customer: Option<&'a str>,
-    kind: Kind,
+    purpose: Purpose,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Passthrough,
+enum Purpose {
+    Route,
     Tool,
 }
 
 impl<'a> Lookup<'a> {
-    /// Routes have always found names whatever their case. Their callers are sandboxes, which name no tenant.
+    /// For a route: names are found in any case, as existing manifests expect. There is no customer, because a signature
+    /// names none.
     pub fn passthrough(keyring: &'a Keyring) -> Self {
         Lookup {
             keyring,
             customer: None,
-            kind: Kind::Passthrough,
+            purpose: Purpose::Route,
         }
     }
 
+    /// For a tool: names are exact.
     pub fn tool(keyring: &'a Keyring, customer: Option<&'a str>) -> Self {
         Lookup {
             keyring,
             customer: customer.filter(|customer| !customer.is_empty()),
-            kind: Kind::Tool,
+            purpose: Purpose::Tool,
         }
     }
 
     /// `<name>@<customer>`, then `<name>`.
     pub fn get(&self, name: &str) -> Option<&'a Secret> {
-        self.own(name).or_else(|| match self.kind {
-            Kind::Passthrough => self.keyring.get_ignoring_case(name),
-            Kind::Tool => self.keyring.get(name),
+        self.own(name).or_else(|| match self.purpose {
+            Purpose::Route => self.keyring.get_ignoring_case(name),
+            Purpose::Tool => self.keyring.get(name),
         })
     }
 
-    /// Whether this tenant has one of these names for itself, so that what is resolved can't be shared.
+    /// Whether the customer has a secret of its own under one of these names. What is resolved with it can't be shared
+    /// with other customers.
     pub fn is_special<'n>(&self, names: impl FnOnce() -> Vec<&'n str>) -> bool {
         self.customer.is_some() && names().iter().any(|name| self.own(name).is_some())
     }
@@ -49,9 +53,9 @@ impl<'a> Lookup<'a> {
         self.keyring.get(&format!("{name}@{}", self.customer?))
     }
 
-    /// Tools answer agents, who must not find a credential in the answer. Passthrough streams, and hands on what it gets.
-    pub(super) fn scrubs(&self) -> bool {
-        self.kind == Kind::Tool
+    /// Answers of tools are redacted. Those of routes are forwarded as they come.
+    pub(super) fn redacts(&self) -> bool {
+        self.purpose == Purpose::Tool
     }
 }
 
@@ -61,7 +65,7 @@ mod tests {
     use crate::keyring::Source;
 
     #[test]
-    fn tenants_come_first_and_only_for_themselves() {
+    fn secret_of_a_customer_comes_first_and_for_that_customer_only() {
         let entries = [("k", "all"), ("k@acme", "acme"), ("Other", "x")];
         let entries =
             entries.map(|(name, value)| (name.to_owned(), Secret::new(value.as_bytes()).unwrap()));

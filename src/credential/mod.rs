@@ -1,7 +1,15 @@
-//! What we add to a request that its caller never sees. [`Attachment::attach`] is the only way of a secret onto the wire.
+//! Credentials that ati adds to a request, and that its caller never sees.
+//!
+//! A secret leaves this room in four ways: as a header ([`Attachment::attach`]), as a query parameter
+//! ([`Attachment::query`]), as a variable of a child process ([`Attachment::environment`]), and in a text with `${key}` in it
+//! ([`Template::expand`]: URLs, arguments of programs). The token request of an OAuth exchange is the one case outside of
+//! this room: the executor writes that form itself.
+//!
+//! What comes back is redacted with [`Attachment::redact`] or, in pieces, with [`Attachment::redactor`].
 
+mod error;
 mod lookup;
-mod scrub;
+mod redact;
 mod template;
 
 use std::sync::Arc;
@@ -14,12 +22,13 @@ use http::{HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use zeroize::Zeroizing;
 
+pub use error::CredentialError;
 pub use lookup::Lookup;
+pub use redact::{RedactionPatterns, Redactor};
 pub use template::Template;
 
 use crate::keyring::Secret;
 use crate::telemetry::health::{self, KeyHealth};
-use scrub::Needles;
 
 /// Everything but RFC 3986's unreserved characters.
 pub const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
@@ -28,7 +37,7 @@ pub const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
-/// Where a program finds what a generator made.
+/// The variable in which a program finds the token that a generator made.
 const TOKEN_VARIABLE: &str = "ATI_AUTH_TOKEN";
 
 /// How a credential is presented, as a manifest says it.
@@ -51,36 +60,36 @@ pub enum Credential {
     Basic {
         key: String,
     },
-    /// The value is a user name, and the password is empty: how tools have always sent it.
+    /// The value is a user name, and the password is empty. Existing manifests of tools mean it so.
     BasicUser {
         key: String,
     },
 }
 
-/// Credentials resolved, ready to be put on requests. The values lie in locked memory.
+/// Resolved credentials, ready to be put on requests. The values lie in locked memory.
 #[derive(Default)]
 pub struct Attachment {
     auth: Option<(HeaderName, HeaderValue)>,
     query: Option<Secret>,
-    /// For programs: variables.
+    /// Variables of a child process.
     env: Vec<(String, Secret)>,
     extra: Vec<(HeaderName, HeaderValue)>,
-    needles: Vec<Arc<Needles>>,
-    /// Of every key in it.
+    patterns: Arc<RedactionPatterns>,
+    /// Of every key that it was resolved from.
     health: Vec<Arc<KeyHealth>>,
 }
 
-/// What a resolution found missing or unusable.
+/// The keys that a resolution could not use.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Gaps {
     /// Names that the keyring doesn't have.
     pub missing: Vec<String>,
-    /// Names whose value can't be sent: a line break, mostly.
+    /// Names whose value can't be sent. Mostly it has a line break.
     pub unsendable: Vec<String>,
 }
 
 impl Attachment {
-    /// Look everything up.
+    /// Looks up the credential and the keys of the extra headers.
     pub fn resolve(
         credential: &Credential,
         extra: &[(HeaderName, Template)],
@@ -111,14 +120,14 @@ impl Attachment {
                 .flat_map(|(_, template)| template.keys())
                 .filter_map(|key| lookup.get(key)),
         );
-        if lookup.scrubs() {
-            attachment = attachment.with_needles(used.iter().map(|secret| secret.expose()));
+        if lookup.redacts() {
+            attachment = attachment.with_redacted(used.iter().map(|secret| secret.expose()));
         }
         (attachment, gaps)
     }
 
-    /// The same, with values that were made for the occasion instead of looked up: the primary one, presented as the credential says,
-    /// and headers beside it. `None` where one of them can't be sent.
+    /// This attachment with values that were minted for a call: the main one, presented as the credential says, and
+    /// headers. `None` where one of them can't be sent.
     pub fn with_minted(
         &self,
         credential: &Credential,
@@ -130,10 +139,10 @@ impl Attachment {
             query: None,
             env: Vec::new(),
             extra: self.extra.clone(),
-            needles: self.needles.clone(),
+            patterns: self.patterns.clone(),
             health: self.health.clone(),
         };
-        // What a program makes may have no name.
+        // A value that a generator made may have no name in the keyring.
         let own = credential.key().filter(|key| !key.is_empty());
         let own = own.map(health::of);
         let known = |key: &Arc<KeyHealth>| self.health.iter().any(|other| Arc::ptr_eq(other, key));
@@ -143,11 +152,10 @@ impl Attachment {
             minted.extra.push((name.clone(), header_value(&[value])?));
         }
         let values = std::iter::once(value).chain(headers.iter().map(|(_, value)| *value));
-        minted.needles.push(Arc::new(Needles::new(values)));
-        Some(minted)
+        Some(minted.with_redacted(values))
     }
 
-    /// The same for a program: what was minted, and what goes beside it, as variables.
+    /// This attachment for a child process: the minted value, and more values, as variables.
     pub fn with_environment(mut self, value: &[u8], env: &[(String, Zeroizing<Vec<u8>>)]) -> Self {
         let token = (!value.is_empty()).then_some((TOKEN_VARIABLE, value));
         let env = env
@@ -159,10 +167,10 @@ impl Attachment {
             }
         }
         let values: Vec<Secret> = self.env.iter().map(|(_, secret)| secret.clone()).collect();
-        self.with_needles(values.iter().map(Secret::expose))
+        self.with_redacted(values.iter().map(Secret::expose))
     }
 
-    /// Those variables, for a child that is about to be started.
+    /// The variables for a child process that is about to be started.
     pub fn environment(&self) -> impl Iterator<Item = (String, Zeroizing<String>)> {
         self.env.iter().map(|(name, secret)| {
             let text = String::from_utf8_lossy(secret.expose()).into_owned();
@@ -170,9 +178,9 @@ impl Attachment {
         })
     }
 
-    /// Look for these too when an answer is scrubbed.
-    pub fn with_needles<'a>(mut self, values: impl Iterator<Item = &'a [u8]>) -> Self {
-        self.needles.push(Arc::new(Needles::new(values)));
+    /// This attachment, which redacts these values as well.
+    pub fn with_redacted<'a>(mut self, values: impl Iterator<Item = &'a [u8]>) -> Self {
+        self.patterns = Arc::new(self.patterns.with(values));
         self
     }
 
@@ -229,8 +237,8 @@ impl Attachment {
         Some(())
     }
 
-    /// Put the headers on a request, each in place of what the caller sent under that name. `with_auth` is false where the
-    /// caller's own authorization goes on.
+    /// Puts the headers on a request, each in place of the caller's header of that name. `with_auth` is false where the
+    /// caller's own authorization is forwarded.
     pub fn attach<E>(
         &self,
         with_auth: bool,
@@ -246,7 +254,7 @@ impl Attachment {
         Ok(())
     }
 
-    /// The names that it sets.
+    /// The names of the headers that it sets.
     pub fn names(&self) -> impl Iterator<Item = &HeaderName> {
         self.extra.iter().chain(&self.auth).map(|(name, _)| name)
     }
@@ -256,27 +264,30 @@ impl Attachment {
         self.query.as_ref().filter(|_| with_auth)
     }
 
-    /// How the upstream took it.
+    /// Records the upstream's status for the health of each key.
     pub fn observe(&self, status: u16) {
         for key in &self.health {
             key.observe(status);
         }
     }
 
-    /// Take what was attached out of an answer that repeats it: whoever gets the answer may not have it.
-    pub fn scrub(&self, answer: &mut Vec<u8>) {
-        for needles in &self.needles {
-            needles.remove_from(answer);
-        }
+    /// Takes every attached secret out of a complete answer, because the caller must not get it.
+    pub fn redact(&self, answer: &mut Vec<u8>) {
+        self.patterns.redact(answer);
     }
 
-    /// The same for a text, which is cut at this length afterwards: half a secret would not be found.
-    pub fn scrub_text(&self, text: impl Into<Vec<u8>>, longest: usize) -> String {
+    /// Redacts a text, then cuts it at this length. In a text that was cut first, half a secret would not be found.
+    pub fn redact_text(&self, text: impl Into<Vec<u8>>, longest: usize) -> String {
         let mut bytes = text.into();
-        self.scrub(&mut bytes);
+        self.redact(&mut bytes);
         let mut text = String::from_utf8_lossy(&bytes).into_owned();
         text.truncate(text.floor_char_boundary(longest));
         text
+    }
+
+    /// Redacts an answer that comes in pieces.
+    pub fn redactor(&self) -> Redactor {
+        Redactor::new(self.patterns.clone())
     }
 }
 
@@ -293,7 +304,7 @@ impl Credential {
     }
 }
 
-/// A header value whose bytes stay where secrets are kept, and that nothing prints.
+/// A header value whose bytes stay in locked memory. It is marked sensitive, so that no `Debug` prints it.
 fn header_value(parts: &[&[u8]]) -> Option<HeaderValue> {
     struct Owner(Secret);
     impl AsRef<[u8]> for Owner {
@@ -333,16 +344,16 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_cut_only_after_secrets_are_out() {
+    fn text_is_cut_after_its_secrets_are_redacted() {
         let secret = b"planted-secret-value";
-        let attachment = Attachment::default().with_needles([&secret[..]].into_iter());
+        let attachment = Attachment::default().with_redacted([&secret[..]].into_iter());
         let text = "sent planted-secret-value, and more";
-        assert_eq!(attachment.scrub_text(text, 10), "sent [REDA");
+        assert_eq!(attachment.redact_text(text, 10), "sent [REDA");
         assert_eq!(
-            attachment.scrub_text(text, 1000),
+            attachment.redact_text(text, 1000),
             "sent [REDACTED], and more"
         );
-        assert_eq!(attachment.scrub_text("äöü", 3), "ä");
+        assert_eq!(attachment.redact_text("äöü", 3), "ä");
     }
 
     fn headers(attachment: &Attachment, with_auth: bool) -> Vec<(String, String)> {
@@ -364,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_to_present_a_credential() {
+    fn credential_of_each_kind_is_presented_its_own_way() {
         let (bearer, _) = resolve(&Credential::Bearer {
             key: key("api_key"),
         });
@@ -399,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_unsendable_is_named() {
+    fn key_that_is_missing_or_unsendable_is_named() {
         for name in ["absent", "empty"] {
             let (attachment, gaps) = resolve(&Credential::Bearer { key: key(name) });
             assert_eq!(gaps.missing, [name]);
@@ -410,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn values_do_not_print() {
+    fn attachment_printed_for_debugging_shows_no_value() {
         let (bearer, _) = resolve(&Credential::Bearer {
             key: key("api_key"),
         });
@@ -418,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn extra_headers_expand_or_stay_away() {
+    fn extra_header_whose_key_is_missing_is_left_out() {
         let extra = [
             (
                 HeaderName::from_static("x-a"),

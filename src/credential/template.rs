@@ -1,9 +1,11 @@
+//! Texts of manifests that refer to keys of the keyring.
+
 use zeroize::Zeroizing;
 
 use super::Lookup;
 use crate::keyring::Secret;
 
-/// Text with `${key}` in it. What a key expands to is not looked at again.
+/// A text with `${key}` in it. The value of a key is not expanded again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Template(Vec<Part>);
 
@@ -37,11 +39,12 @@ impl Template {
         })
     }
 
-    /// The text with its keys filled in, or the names of those that are missing.
+    /// The text with the values of its keys, or the names of the keys that are missing.
     pub fn expand(&self, lookup: &Lookup<'_>) -> Result<Zeroizing<Vec<u8>>, Vec<String>> {
         self.expand_with(|key| lookup.get(key).map(Secret::expose))
     }
 
+    /// As [`Template::expand`], with the values of another source.
     pub fn expand_with<'v>(
         &self,
         get: impl Fn(&str) -> Option<&'v [u8]>,
@@ -60,7 +63,7 @@ impl Template {
                 Part::Key(key) => get(key),
             })
         };
-        // Sized first: a growing buffer would leave copies behind.
+        // With its final size, because a buffer that grows leaves copies of the secret in freed memory.
         let mut out = Zeroizing::new(Vec::with_capacity(pieces().map(<[u8]>::len).sum()));
         pieces().for_each(|piece| out.extend_from_slice(piece));
         Ok(out)
@@ -72,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parsing() {
+    fn reference_without_its_closing_brace_is_text() {
         let keys = |text: &str| {
             Template::parse(text)
                 .keys()

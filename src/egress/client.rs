@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -28,6 +29,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// that opened it, so threads don't share connections: a busy one would delay the others. Clients
 /// are made on first use, so that a command that calls nothing makes none.
 pub struct Clients {
+    /// Unique in this process: keys of session pools depend on it.
+    id: u64,
     settings: Settings,
     guard: Guard,
     resolver: Arc<Resolver>,
@@ -40,7 +43,9 @@ pub struct Clients {
 impl Clients {
     pub fn new(settings: &Settings, guard: Guard, resolver: Arc<Resolver>) -> Self {
         let ca_file = settings.ca_file.as_ref();
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
         Clients {
+            id: SERIAL.fetch_add(1, Ordering::Relaxed),
             settings: settings.clone(),
             guard,
             resolver,
@@ -48,6 +53,10 @@ impl Clients {
             tls: OnceLock::new(),
             made: Mutex::default(),
         }
+    }
+
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     pub fn guard(&self) -> Guard {

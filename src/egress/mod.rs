@@ -3,6 +3,7 @@
 
 pub mod address;
 mod client;
+mod error;
 mod guard;
 mod peer;
 mod resolve;
@@ -14,6 +15,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
 pub use client::{Clients, fault, proxy_client};
+pub use error::EgressError;
 pub use guard::{Blocked, Guard};
 pub use peer::{Attempt, peer};
 pub use resolve::Resolver;

@@ -14,7 +14,7 @@ pub struct Resolver {
 
 pub struct Resolved {
     pub addresses: Vec<IpAddr>,
-    pub valid_until: Instant,
+    pub until: Instant,
 }
 
 impl Resolver {
@@ -39,7 +39,7 @@ impl Resolver {
         let found = self.inner.as_ref()?.lookup_ip(name).await.ok()?;
         let addresses: Vec<IpAddr> = found.iter().collect();
         (!addresses.is_empty()).then(|| Resolved {
-            valid_until: found.valid_until(),
+            until: found.valid_until(),
             addresses,
         })
     }

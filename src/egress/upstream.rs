@@ -1,4 +1,4 @@
-//! The upstream of a route: its host, its addresses, its timeouts.
+//! One upstream: where it is, and how long to wait for it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -16,9 +16,9 @@ const STALE: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For TCP, TLS, and the answer to a WebSocket handshake.
+    /// TCP, TLS, and the answer to a WebSocket handshake.
     pub connect: Duration,
-    /// How long no byte may come.
+    /// No byte for so long.
     pub inactivity: Duration,
     /// How long an unused connection is kept.
     pub idle: Duration,
@@ -58,7 +58,7 @@ impl Upstream {
             .trim_start_matches('[')
             .trim_end_matches(']')
             .to_owned();
-        // An IP address needs no nameserver, ever.
+        // A literal needs nobody to be asked, ever.
         let known = host.parse::<IpAddr>().ok().map(|ip| {
             Arc::new(Known {
                 addresses: Arc::from([SocketAddr::new(ip, port)]),
@@ -76,12 +76,11 @@ impl Upstream {
         }
     }
 
-    /// What the addresses depend on.
+    /// What its addresses depend on.
     pub fn key(&self) -> (&str, u16, Option<IpAddr>) {
         (&self.host, self.port, self.source)
     }
 
-    /// Takes over the addresses that an older table's upstream resolved.
     pub fn adopt(&self, old: &Upstream) {
         self.known.store(old.known.load_full());
     }
@@ -147,7 +146,7 @@ impl Upstream {
             .collect();
         let now = Instant::now();
         let ttl = found
-            .valid_until
+            .until
             .saturating_duration_since(now)
             .clamp(TTL.0, TTL.1);
         (!addresses.is_empty()).then(|| Known {
@@ -170,11 +169,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ip_address_is_used_without_a_nameserver() {
-        let unreachable = Arc::new(Resolver::new(&["127.0.0.1:1".parse().unwrap()]));
+    async fn literals_need_no_nameserver() {
+        let nobody = Arc::new(Resolver::new(&["127.0.0.1:1".parse().unwrap()]));
         for (host, address) in [("127.0.0.1", "127.0.0.1:80"), ("[::1]", "[::1]:80")] {
             let upstream = Arc::new(Upstream::new(false, host, 80, None, timeouts()));
-            let found = upstream.addresses(&unreachable).await.unwrap();
+            let found = upstream.addresses(&nobody).await.unwrap();
             assert_eq!(found[0].to_string(), address);
         }
         let upstream = Arc::new(Upstream::new(
@@ -184,9 +183,6 @@ mod tests {
             None,
             timeouts(),
         ));
-        assert_eq!(
-            upstream.addresses(&unreachable).await.unwrap_err(),
-            Unresolved
-        );
+        assert_eq!(upstream.addresses(&nobody).await.unwrap_err(), Unresolved);
     }
 }

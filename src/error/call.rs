@@ -1,8 +1,14 @@
-//! Why a tool call did not end in a result. One closed set for `/call`, `/mcp` and `ati run`: each member has a status, a text, a code for
-//! scripts and a label for metrics.
+//! Why a tool call did not end in a result: one closed set for `/call`, `/mcp` and `ati run`. Each
+//! member has a status, a text, a code for scripts and a label for metrics. Executors have error
+//! types of their own, which reach this one as an [`ExecError`].
 
-use super::{Code, UpstreamFault};
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
 use http::StatusCode;
+
+use super::Code;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
@@ -27,142 +33,89 @@ pub enum CallError {
         limit: u32,
         unit: &'static str,
     },
-    /// `X-Ati-Upstream-Url` makes no sense here.
+    /// `X-Ati-Upstream-Url` is no URL, or the provider takes none.
     #[error("Invalid upstream URL: {0}")]
     UpstreamUrl(String),
-    /// It may not be used.
+    /// `X-Ati-Upstream-Url` is not on the provider's allowlist.
     #[error("Upstream URL denied: {0}")]
     UpstreamDenied(String),
-    #[error("Upstream API error: {0}")]
-    Http(#[from] ToolError),
-    #[error("MCP error: {0}")]
-    Mcp(#[from] McpError),
-    /// The upstream answered; what the manifest wants of it isn't there to be had.
+    /// The executor of the tool's handler failed.
+    #[error(transparent)]
+    Exec(#[from] ExecError),
+    /// The upstream answered, and the manifest's `extract` can't be applied to the answer.
     #[error("Response processing error: JSONPath extraction failed: {message}")]
     Extraction {
         message: String,
-        /// What it answered, as JSON text.
+        /// The answer, as JSON text.
         raw: String,
     },
-    /// A defect of ours.
+    /// A defect of ati.
     #[error("Internal error: {0}")]
     Internal(&'static str),
 }
 
-/// What went wrong between us and a tool's upstream. No text here tells a credential, or a URL that could hold one.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ToolError {
-    #[error("API error ({status}): {body}")]
-    Status { status: u16, body: String },
-    #[error("API key '{0}' not found in keyring")]
-    MissingKey(String),
-    #[error("the value of API key '{0}' can't be sent (a line break?)")]
-    UnusableKey(String),
-    #[error("HTTP request failed: {}", .0.words())]
-    Request(UpstreamFault),
-    #[error("HTTP request failed: more than {0} redirects")]
-    TooManyRedirects(usize),
-    #[error("HTTP request failed: it redirected to something that is no http or https URL")]
-    BadRedirect,
-    #[error("HTTP request failed: the answer exceeds {0} bytes")]
-    TooLarge(u64),
-    #[error("OAuth2 token exchange failed: {0}")]
-    TokenExchange(String),
-    #[error("OAuth2 token URL must use HTTPS: '{0}'")]
-    InsecureTokenUrl(String),
-    #[error("auth_generator: {0}")]
-    Generator(String),
-    #[error("auth_generator: Generator timed out after {0}s")]
-    GeneratorTimeout(u64),
-    #[error("Invalid path parameter '{name}': value '{value}' contains forbidden characters")]
-    PathParameter { name: String, value: String },
-    #[error("Missing path parameter '{0}'")]
-    MissingPathParameter(String),
-    #[error("Header '{0}' is not allowed as a user-supplied parameter")]
-    HeaderParameter(String),
-    #[error("Invalid header parameter '{0}': its value can't be sent in a header")]
-    HeaderValue(String),
-    #[error("Invalid parameter '{0}': content_base64 is not base64")]
-    Base64(String),
-    #[error("the URL of this tool can't be used: {0}")]
-    BadUrl(&'static str),
-    #[error("SSRF protection: URL '{0}' targets a private/internal network address")]
-    Blocked(String),
-    #[error("{0}")]
-    Setup(String),
-}
+/// What an executor's error type tells the pipeline. Executors implement it in their own folder, so
+/// that a new one changes nothing here.
+pub trait ExecFailure: Error + Send + Sync + 'static {
+    /// Stands before the error's text: `Upstream API error`.
+    fn intro(&self) -> &'static str;
 
-/// What went wrong between us and an MCP server.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum McpError {
-    #[error("Failed to spawn MCP server: [{provider}] {what}")]
-    Spawn { provider: String, what: String },
-    #[error("MCP transport error: [{provider}] HTTP {status}: {body}")]
-    Status {
-        provider: String,
-        status: u16,
-        body: String,
-    },
-    /// It ended, or the connection to it did.
-    #[error("MCP transport error: [{provider}] {what}")]
-    Ended { provider: String, what: String },
-    /// It said what is no MCP.
-    #[error("MCP transport error: [{provider}] {what}")]
-    Garbage { provider: String, what: String },
-    #[error("MCP protocol error (code {code}): {message}")]
-    Protocol { code: i32, message: String },
-    #[error("MCP server did not return tools capability")]
-    NoTools,
-    #[error("[{provider}] timeout: the server was not ready within {seconds} s")]
-    StartTimeout { provider: String, seconds: u64 },
-    #[error("[{provider}] timeout: the server did not answer within {seconds} s")]
-    Timeout { provider: String, seconds: u64 },
-    #[error("[{provider}] too many calls wait for the server")]
-    Busy { provider: String },
-    /// The tool itself says that it failed.
-    #[error("{0}")]
-    Tool(String),
-    /// Before anything was said: a credential is missing, an address may not be reached.
-    #[error("{0}")]
-    Call(ToolError),
-}
+    /// The `outcome` label of `ati_tool_calls_total`.
+    fn outcome(&self) -> &'static str;
 
-impl From<ToolError> for McpError {
-    fn from(error: ToolError) -> Self {
-        McpError::Call(error)
+    fn code(&self) -> Code;
+
+    /// The error's text for the audit line, without arguments of the caller.
+    fn audit_text(&self) -> String {
+        self.to_string()
     }
 }
 
-impl McpError {
-    fn outcome(&self) -> &'static str {
-        match self {
-            McpError::Tool(_) => "tool_error",
-            McpError::Status { .. } => "upstream_status",
-            McpError::StartTimeout { .. } | McpError::Timeout { .. } => "timeout",
-            McpError::Busy { .. } => "busy",
-            McpError::Call(error) => CallError::Http(error.clone()).outcome(),
-            _ => "failed",
-        }
+/// The error of any executor.
+#[derive(Debug, Clone)]
+pub struct ExecError(Arc<dyn ExecFailure>);
+
+impl ExecError {
+    pub fn outcome(&self) -> &'static str {
+        self.0.outcome()
     }
 
-    fn code(&self) -> Code {
-        match self {
-            McpError::Spawn { .. } | McpError::Ended { .. } | McpError::Tool(_) => {
-                Code::ExecutionFailed
-            }
-            McpError::Status {
-                status: 401 | 403, ..
-            } => Code::MissingKey,
-            McpError::StartTimeout { .. } | McpError::Timeout { .. } => Code::ProviderTimeout,
-            McpError::Call(error) => error.code(),
-            McpError::Status { .. }
-            | McpError::Garbage { .. }
-            | McpError::Protocol { .. }
-            | McpError::NoTools
-            | McpError::Busy { .. } => Code::UpstreamError,
-        }
+    pub fn code(&self) -> Code {
+        self.0.code()
+    }
+
+    pub fn audit_text(&self) -> String {
+        format!("{}: {}", self.0.intro(), self.0.audit_text())
     }
 }
+
+impl<F: ExecFailure> From<F> for ExecError {
+    fn from(failure: F) -> Self {
+        ExecError(Arc::new(failure))
+    }
+}
+
+impl fmt::Display for ExecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.intro(), self.0)
+    }
+}
+
+impl Error for ExecError {
+    /// The failure's own cause: its text already stands in this one's.
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// Equal where a caller couldn't tell them apart.
+impl PartialEq for ExecError {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string() && self.outcome() == other.outcome()
+    }
+}
+
+impl Eq for ExecError {}
 
 impl CallError {
     pub fn status(&self) -> StatusCode {
@@ -174,7 +127,7 @@ impl CallError {
             CallError::UnknownTool(_) => StatusCode::NOT_FOUND,
             CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => StatusCode::FORBIDDEN,
             CallError::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
-            CallError::Http(_) | CallError::Mcp(_) => StatusCode::BAD_GATEWAY,
+            CallError::Exec(_) => StatusCode::BAD_GATEWAY,
             CallError::Extraction { .. } | CallError::Internal(_) => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
@@ -191,12 +144,7 @@ impl CallError {
             CallError::UpstreamUrl(_) => "invalid_request",
             CallError::InvalidArgument { .. } => "invalid_arguments",
             CallError::RateLimited { .. } => "rate_limited",
-            CallError::Http(ToolError::Status { .. }) => "upstream_status",
-            CallError::Http(ToolError::MissingKey(_) | ToolError::UnusableKey(_)) => "missing_key",
-            CallError::Http(ToolError::Blocked(_)) => "blocked",
-            CallError::Http(error) if error.is_timeout() => "timeout",
-            CallError::Http(_) => "failed",
-            CallError::Mcp(error) => error.outcome(),
+            CallError::Exec(error) => error.outcome(),
             CallError::Extraction { .. } => "extraction",
             CallError::Internal(_) => "internal",
         }
@@ -212,18 +160,15 @@ impl CallError {
             | CallError::InvalidRequest(_)
             | CallError::InvalidArgument { .. } => Code::InvalidValue,
             CallError::RateLimited { .. } => Code::RateExceeded,
-            CallError::Http(error) => error.code(),
-            CallError::Mcp(error) => error.code(),
+            CallError::Exec(error) => error.code(),
             CallError::Extraction { .. } | CallError::Internal(_) => Code::ExecutionFailed,
         }
     }
 
-    /// The text that is kept: without what a caller sent, which may be what the audit redacts.
+    /// The text of the audit line: without arguments of the caller, which the audit redacts.
     pub fn audit_text(&self) -> String {
         match self {
-            CallError::Http(ToolError::PathParameter { name, .. }) => {
-                format!("Upstream API error: Invalid path parameter '{name}'")
-            }
+            CallError::Exec(error) => error.audit_text(),
             other => other.to_string(),
         }
     }
@@ -233,30 +178,6 @@ impl CallError {
         match self {
             CallError::Extraction { raw, .. } => Some(raw),
             _ => None,
-        }
-    }
-}
-
-impl ToolError {
-    fn is_timeout(&self) -> bool {
-        match self {
-            ToolError::Request(fault) => fault.is_timeout(),
-            ToolError::GeneratorTimeout(_) => true,
-            _ => false,
-        }
-    }
-
-    fn code(&self) -> Code {
-        match self {
-            ToolError::MissingKey(_) | ToolError::UnusableKey(_) => Code::MissingKey,
-            ToolError::MissingPathParameter(_) => Code::MissingArg,
-            ToolError::PathParameter { .. }
-            | ToolError::HeaderParameter(_)
-            | ToolError::HeaderValue(_)
-            | ToolError::Base64(_) => Code::InvalidValue,
-            error if error.is_timeout() => Code::ProviderTimeout,
-            ToolError::Generator(_) | ToolError::Setup(_) => Code::ExecutionFailed,
-            _ => Code::UpstreamError,
         }
     }
 }

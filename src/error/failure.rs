@@ -1,5 +1,6 @@
 //! What ends a command.
 
+use std::error::Error;
 use std::fmt;
 
 use super::Problem;
@@ -62,14 +63,19 @@ impl Code {
     }
 }
 
-/// What ends a command: a code for scripts, a sentence for people, perhaps what to do about it.
+/// What ends a command: a code for scripts, a sentence for people, its cause, perhaps a hint.
+///
+/// `Display` is the sentence alone; [`Failure::one_line`] adds the causes.
 #[derive(Debug)]
 pub struct Failure {
     pub code: Code,
     pub message: String,
     pub hint: Option<String>,
-    pub source: Option<anyhow::Error>,
+    pub source: Option<Cause>,
 }
+
+/// An error of any type. It must not hold a secret: causes are printed.
+pub type Cause = Box<dyn Error + Send + Sync>;
 
 impl Failure {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
@@ -85,13 +91,18 @@ impl Failure {
         Failure::new(Code::InvalidValue, message)
     }
 
+    /// The error's own text as the message, its causes as the causes.
+    pub fn from_error(code: Code, error: impl Error + Send + Sync + 'static) -> Self {
+        Failure::new(code, error.to_string()).because(error)
+    }
+
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    pub fn because(mut self, source: impl Into<anyhow::Error>) -> Self {
-        self.source = Some(source.into());
+    pub fn because(mut self, cause: impl Into<Cause>) -> Self {
+        self.source = Some(cause.into());
         self
     }
 
@@ -106,16 +117,43 @@ impl Failure {
 
     /// The causes, outermost first, without the message itself.
     pub fn chain(&self) -> Vec<String> {
-        self.source
-            .as_ref()
-            .map(|e| e.chain().map(ToString::to_string).collect())
-            .unwrap_or_default()
+        let mut chain = Vec::new();
+        let mut next = Error::source(self);
+        while let Some(cause) = next {
+            chain.push(cause.to_string());
+            next = cause.source();
+        }
+        // A failure made of an error has that error's text as its message.
+        chain.retain(|cause| *cause != self.message);
+        chain
+    }
+
+    /// The message and its causes, as they are printed: `message: cause: cause`.
+    pub fn one_line(&self) -> String {
+        let mut line = self.message.clone();
+        for cause in self.chain() {
+            // The text of many errors ends with the text of their own cause.
+            if !line.ends_with(&cause) {
+                line.push_str(": ");
+                line.push_str(&cause);
+            }
+        }
+        line
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.source {
+            Some(cause) => Some(cause.as_ref()),
+            None => None,
+        }
     }
 }
 
@@ -136,5 +174,20 @@ mod tests {
             };
             assert_eq!(code.exit_code(), expected, "{}", code.as_str());
         }
+    }
+
+    #[test]
+    fn causes_follow_the_message_and_are_not_repeated() {
+        let io = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let inner = Failure::invalid("/etc/x").because(io);
+        let failure = Failure::invalid("rolled back").because(inner);
+        assert_eq!(failure.to_string(), "rolled back");
+        assert_eq!(failure.one_line(), "rolled back: /etc/x: entity not found");
+        assert_eq!(failure.chain(), ["/etc/x", "entity not found"]);
+
+        let same = Failure::from_error(Code::ExecutionFailed, failure);
+        assert_eq!(same.one_line(), "rolled back: /etc/x: entity not found");
+        let repeating = Failure::invalid("no runtime: out of threads").because("out of threads");
+        assert_eq!(repeating.one_line(), "no runtime: out of threads");
     }
 }

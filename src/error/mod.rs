@@ -6,13 +6,15 @@
 
 mod call;
 mod failure;
+mod http1;
 mod problem;
 mod refusal;
 mod success;
 mod verdict;
 
-pub use call::{CallError, McpError, ToolError};
-pub use failure::{Code, Failure};
+pub use call::{CallError, ExecError, ExecFailure};
+pub use failure::{Cause, Code, Failure};
+pub use http1::too_many_connections_response;
 pub use problem::{Intro, Problem};
 pub use refusal::{AfterRefusal, Refusal, RefusalBody, UpstreamFault};
 pub use success::Success;

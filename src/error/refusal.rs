@@ -29,6 +29,8 @@ pub enum Refusal {
     AdminStoreMissing,
     /// `max_in_flight` is reached, or the process is ending.
     Overloaded,
+    /// As many connections are open as the operator allows. Answered before HTTP begins.
+    TooManyConnections,
     /// No built-in endpoint and no route.
     NotFound { passthrough: bool },
     /// A known path, and a method that it doesn't have.
@@ -148,6 +150,7 @@ impl Refusal {
             | Refusal::AdminDisabled
             | Refusal::AdminStoreMissing
             | Refusal::HelpNotConfigured
+            | Refusal::TooManyConnections
             | Refusal::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::NotFound { .. } | Refusal::JwksNotConfigured | Refusal::NoSuchTool(_) => {
                 StatusCode::NOT_FOUND
@@ -187,6 +190,7 @@ impl Refusal {
                 RefusalBody::Json("admin endpoints require ATI_DB_URL + ATI_ADMIN_TOKEN".into())
             }
             Refusal::Overloaded => RefusalBody::Json("too many requests in flight".into()),
+            Refusal::TooManyConnections => RefusalBody::Json("too many connections".into()),
             Refusal::NotFound { passthrough: true } => {
                 RefusalBody::Text("not found: no passthrough route".into())
             }
@@ -211,7 +215,7 @@ impl Refusal {
     pub fn header(&self) -> Option<(&'static str, &'static str)> {
         match self {
             Refusal::MethodNotAllowed { allow } => Some(("allow", allow)),
-            Refusal::Overloaded => Some(("retry-after", "1")),
+            Refusal::Overloaded | Refusal::TooManyConnections => Some(("retry-after", "1")),
             Refusal::AmbiguousFraming
             | Refusal::BadRequest
             | Refusal::UnsafePath(_)
@@ -248,6 +252,7 @@ impl Refusal {
             Refusal::AdminDisabled => "admin_disabled",
             Refusal::AdminStoreMissing => "admin_store_missing",
             Refusal::Overloaded => "overloaded",
+            Refusal::TooManyConnections => "too_many_connections",
             Refusal::NotFound { .. } => "not_found",
             Refusal::MethodNotAllowed { .. } => "method_not_allowed",
             Refusal::JwksNotConfigured => "jwks_not_configured",
@@ -266,7 +271,9 @@ impl Refusal {
             | Refusal::UnsafePath(_)
             | Refusal::Internal => AfterRefusal::CloseUnread,
             // Pingora closes the connection after a failed upstream in any case: the answer says so.
-            Refusal::Upstream(_) | Refusal::TooLarge => AfterRefusal::Close,
+            Refusal::Upstream(_) | Refusal::TooLarge | Refusal::TooManyConnections => {
+                AfterRefusal::Close
+            }
             Refusal::Signature(_)
             | Refusal::Unauthenticated(_)
             | Refusal::KeyStoreUnavailable

@@ -1,12 +1,11 @@
-//! How far a call is, for whoever wants to know while it is under way.
-
+/// How far a call is, as its handler reports it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
     pub done: f64,
     pub total: Option<f64>,
-    /// In the words of whoever does the work.
+    /// In the tool's own words.
     pub message: Option<String>,
 }
 
-/// Who is told. It is called from the caller's own task, and must not take long.
+/// Is called with each report, from the task that waits for the call: it must return at once.
 pub type Watcher<'a> = &'a (dyn Fn(&Progress) + Sync);

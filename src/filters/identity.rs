@@ -2,42 +2,42 @@
 
 use std::sync::{Arc, LazyLock};
 
+use hmac::Mac as _;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::auth::Identity;
 use crate::auth::token::Verifier;
 use crate::error::{BearerFault, Refusal, TokenFault};
-use crate::keyring::Secret;
+use crate::keyring::{self, HmacSha256, Secret};
 
-/// What a guard learned about the caller.
+/// What the header proves, as far as a guard asks for it.
 #[derive(Debug)]
-pub enum Caller {
-    /// The guard asks for no identity.
-    Unidentified,
-    /// No token keys are configured: every caller may use every tool, and none is known.
-    Unrestricted,
-    /// By a token.
-    Proved(Arc<Identity>),
-    /// By the admin bearer, which names no caller.
-    Admin,
+pub enum Proof {
+    NotAsked,
+    /// Nothing: no token keys are configured, so that every caller may use every tool.
+    NoTokenKeys,
+    Token(Arc<Identity>),
+    /// The admin bearer, which names no caller.
+    AdminBearer,
 }
 
-impl Caller {
+impl Proof {
     /// The identity that tool calls run under.
     pub fn identity(&self) -> Option<Arc<Identity>> {
         match self {
-            Caller::Proved(identity) => Some(identity.clone()),
-            Caller::Unrestricted => Some(unrestricted()),
-            Caller::Unidentified | Caller::Admin => None,
+            Proof::Token(identity) => Some(identity.clone()),
+            Proof::NoTokenKeys => Some(unrestricted()),
+            Proof::NotAsked | Proof::AdminBearer => None,
         }
     }
 
-    /// The identity, if the caller proved it.
+    /// The identity, if a token proves it.
     pub fn proved(self) -> Option<Arc<Identity>> {
         match self {
-            Caller::Proved(identity) => Some(identity),
-            Caller::Unidentified | Caller::Unrestricted | Caller::Admin => None,
+            Proof::Token(identity) => Some(identity),
+            Proof::NotAsked | Proof::NoTokenKeys | Proof::AdminBearer => None,
         }
     }
 }
@@ -55,19 +55,19 @@ pub fn identify(
     headers: &HeaderMap,
     verifier: Option<&Verifier>,
     now: u64,
-) -> Result<Caller, Refusal> {
+) -> Result<Proof, Refusal> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     if all.any(|value| value.as_bytes().starts_with(b"Ati-Key ")) {
         return Err(Refusal::KeyStoreUnavailable);
     }
     let Some(verifier) = verifier else {
-        return Ok(Caller::Unrestricted);
+        return Ok(Proof::NoTokenKeys);
     };
     let token = authorization(headers)?
         .and_then(|value| value.strip_prefix("Bearer "))
         .ok_or_else(|| refuse(TokenFault::Missing))?;
     let identity = verifier.verify(token, now).map_err(refuse)?;
-    Ok(Caller::Proved(identity))
+    Ok(Proof::Token(identity))
 }
 
 /// Checks the bearer of key administration.
@@ -104,14 +104,17 @@ fn refuse(fault: TokenFault) -> Refusal {
 /// Compares in constant time: MACs under a random key, so that the time taken tells nothing about
 /// either text.
 fn same(given: &[u8], expected: &[u8]) -> bool {
-    use ring::hmac;
-    static KEY: LazyLock<Option<hmac::Key>> = LazyLock::new(|| {
-        hmac::Key::generate(hmac::HMAC_SHA256, &ring::rand::SystemRandom::new()).ok()
+    static KEYED: LazyLock<Option<HmacSha256>> = LazyLock::new(|| {
+        let mut key = [0; 32];
+        SystemRandom::new().fill(&mut key).ok()?;
+        Some(keyring::keyed(&key))
     });
-    let Some(key) = KEY.as_ref() else {
+    let Some(keyed) = KEYED.as_ref() else {
         return false;
     };
-    hmac::verify(key, given, hmac::sign(key, expected).as_ref()).is_ok()
+    let mac = |text| keyed.clone().chain_update(text);
+    let expected = mac(expected).finalize().into_bytes();
+    mac(given).verify_slice(&expected).is_ok()
 }
 
 #[cfg(test)]
@@ -139,9 +142,9 @@ mod tests {
     #[test]
     fn caller_without_token_keys_is_unrestricted() {
         for values in [&[][..], &["Bearer nonsense"], &["Basic x", "Basic y"]] {
-            let caller = identify(&headers(values), None, 0).unwrap();
-            assert_eq!(caller.identity().unwrap().subject, "dev");
-            assert!(caller.proved().is_none());
+            let proof = identify(&headers(values), None, 0).unwrap();
+            assert_eq!(proof.identity().unwrap().subject, "dev");
+            assert!(proof.proved().is_none());
         }
     }
 

@@ -17,15 +17,16 @@ use crate::error::Refusal;
 use crate::route::{self, Builtin, Endpoint, Guard, Match, Route};
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::{METRICS, RouteMetrics};
-use identity::Caller;
+use identity::Proof;
 
-/// Where an admitted request goes, with the identity that its guard proved.
+/// Where an admitted request goes, and on whose behalf.
 pub enum Target {
     /// An endpoint that tells every caller the same, such as `/health`.
     Public(Builtin),
     /// An endpoint whose answer depends on the caller's scopes.
     Builtin {
         endpoint: Builtin,
+        /// Unrestricted where no token keys are configured.
         identity: Arc<Identity>,
     },
     /// Key administration. The admin bearer names no caller.
@@ -57,7 +58,7 @@ impl Admitted {
         &self.target
     }
 
-    /// The caller's identity, where one was proved.
+    /// None for public and admin endpoints, and for a route whose caller proved none.
     pub fn identity(&self) -> Option<&Arc<Identity>> {
         match &self.target {
             Target::Builtin { identity, .. } => Some(identity),
@@ -95,7 +96,7 @@ pub async fn admit(
     // First: where a body's end is ambiguous, what follows may be a part of another request.
     framing::check(&request.headers, raw_header)?;
 
-    // Before routing, so that routes, exemptions and denials all match the one path that was checked.
+    // Before routing: routes, exemptions and denials all match the one path that was checked.
     let received = request.uri.path();
     let path = route::normalise(received)?;
 
@@ -107,29 +108,29 @@ pub async fn admit(
     let signature =
         |trail: &mut Trail| check_signature(request, received, &path, snapshot, now, trail);
     let headers = &request.headers;
-    let caller = match found.guard() {
+    let proof = match found.guard() {
         Guard::Signature => {
             signature(trail)?;
-            Caller::Unidentified
+            Proof::NotAsked
         }
         Guard::Token => {
             signature(trail)?;
-            let caller = identity::identify(headers, snapshot.verifier.as_deref(), now)?;
-            trail.subject = caller.identity();
-            caller
+            let proof = identity::identify(headers, snapshot.verifier.as_deref(), now)?;
+            trail.subject = proof.identity();
+            proof
         }
         // No signature: an orchestrator has the admin bearer, and not a sandbox's secret.
         Guard::Admin => {
             identity::administer(headers, snapshot.settings.admin_token.as_ref())?;
-            Caller::Admin
+            Proof::AdminBearer
         }
     };
 
     let target = match found {
-        Match::Endpoint(endpoint) => to_endpoint(endpoint, request, caller)?,
+        Match::Endpoint(endpoint) => to_endpoint(endpoint, request, proof)?,
         Match::Route(route) => Target::Upstream {
             forward: to_route(route, request, &path)?,
-            caller: caller.proved(),
+            caller: proof.proved(),
         },
         Match::Nothing => {
             return Err(Refusal::NotFound {
@@ -176,7 +177,7 @@ fn check_signature(
 fn to_endpoint(
     endpoint: &'static Endpoint,
     request: &Parts,
-    caller: Caller,
+    proof: Proof,
 ) -> Result<Target, Refusal> {
     if !endpoint.allows(&request.method) {
         return Err(Refusal::MethodNotAllowed {
@@ -184,18 +185,18 @@ fn to_endpoint(
         });
     }
     let endpoint = endpoint.kind;
-    Ok(match caller {
-        Caller::Unidentified => Target::Public(endpoint),
-        Caller::Proved(identity) => Target::Builtin { endpoint, identity },
-        Caller::Unrestricted => Target::Builtin {
+    Ok(match proof {
+        Proof::NotAsked => Target::Public(endpoint),
+        Proof::Token(identity) => Target::Builtin { endpoint, identity },
+        Proof::NoTokenKeys => Target::Builtin {
             endpoint,
             identity: identity::unrestricted(),
         },
-        Caller::Admin => Target::Admin(endpoint),
+        Proof::AdminBearer => Target::Admin(endpoint),
     })
 }
 
-/// Denials come after the guard, so that a caller that may not use the route learns nothing of them.
+/// Denials come after the guard: a caller that may not use the route learns nothing of them.
 fn to_route(route: &Arc<Route>, request: &Parts, path: &str) -> Result<Forward, Refusal> {
     // An upstream answers TRACE with the request that it got, the route's credential included.
     if request.method == Method::TRACE {

@@ -1,4 +1,4 @@
-//! The plaintext `credentials` file as `ati key` edits it: pretty JSON, sorted, mode 0600.
+//! The plaintext `credentials` file, which `ati key` edits: pretty JSON, sorted by name, mode 0600.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::files;
 
-/// The file, locked against other editors for as long as this lives.
+/// The content of the file. It holds a lock, so that two editors don't lose each other's changes.
 pub struct Credentials {
     path: PathBuf,
     entries: BTreeMap<String, Zeroizing<String>>,
@@ -39,7 +39,7 @@ impl Credentials {
         self.save()
     }
 
-    /// Whether there was one to remove.
+    /// True where there was an entry to remove.
     pub fn remove(&mut self, name: &str) -> io::Result<bool> {
         let found = self.entries.remove(name).is_some();
         if found {
@@ -85,7 +85,7 @@ fn parse(text: &[u8]) -> io::Result<BTreeMap<String, Zeroizing<String>>> {
         .collect())
 }
 
-/// Enough to recognise a key by, counted in characters.
+/// The first and the last characters: enough to recognise a key, too little to use it.
 pub fn mask(value: &str) -> String {
     let characters: Vec<char> = value.chars().collect();
     let ends = |n: usize| -> String {
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masks_count_characters() {
+    fn mask_counts_characters_and_not_bytes() {
         assert_eq!(mask(""), "");
         assert_eq!(mask("äöü"), "***");
         assert_eq!(mask("äbcdé"), "äb...dé");
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_is_left_alone_and_not_quoted() {
+    fn broken_file_is_neither_changed_nor_quoted() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("credentials");
         fs::write(&path, r#"{"k": "s3cret""#).unwrap();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn editors_do_not_lose_each_others_keys() {
+    fn concurrent_editors_keep_all_keys() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().to_path_buf();
         std::thread::scope(|scope| {

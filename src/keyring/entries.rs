@@ -1,7 +1,7 @@
-//! A JSON object of strings, read so that its values go from the text they stand in to locked memory and nowhere else.
+//! Parses a JSON object of strings. Its values are copied from the text straight to locked memory.
 //!
-//! serde_json finds the values' places and leaves the text alone; its own string decoding would go through a heap
-//! buffer that nobody wipes.
+//! serde_json only finds where the values are. Its own string decoding would leave them in a heap buffer that is never
+//! wiped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::locked::Locked;
 use super::secret::Secret;
 
-/// Why a text is no keyring. Never quotes the text.
+/// Why a text is not a keyring. No message quotes the text.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Malformed {
     #[error("not a JSON object of strings (line {line}, column {column})")]
@@ -30,7 +30,7 @@ pub fn parse(text: &[u8]) -> Result<BTreeMap<String, Secret>, Malformed> {
             line: e.line(),
             column: e.column(),
         })?;
-    // An escaped text is never shorter than what it stands for, so the values fit.
+    // An escaped text is never shorter than its value, so the values fit.
     let mut pages = Locked::with_capacity(text.len()).map_err(|_| Malformed::Memory)?;
     let mut ranges = Vec::with_capacity(raw.len());
     for (name, value) in raw {
@@ -54,7 +54,7 @@ pub fn parse(text: &[u8]) -> Result<BTreeMap<String, Secret>, Malformed> {
         .collect())
 }
 
-/// Append what the inside of a JSON string literal stands for.
+/// Appends the value of the inside of a JSON string literal.
 fn unescape(mut text: &str, out: &mut Locked) -> Option<()> {
     while let Some(at) = text.find('\\') {
         out.push(&text.as_bytes()[..at]).ok()?;
@@ -83,7 +83,8 @@ fn unescape(mut text: &str, out: &mut Locked) -> Option<()> {
     out.push(text.as_bytes()).ok().map(drop)
 }
 
-/// The character of the hexadecimal digits after `\u`, and of a second escape where the first is half of a pair.
+/// The character of the hexadecimal digits after `\u`. Where they are the first half of a surrogate pair, a second escape
+/// follows.
 fn unicode(text: &str) -> Option<(char, &str)> {
     let unit = |text: &str| u32::from_str_radix(text.get(..4)?, 16).ok();
     let first = unit(text)?;
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_what_serde_json_would_read() {
+    fn value_equals_the_one_that_serde_json_reads() {
         let long = "x".repeat(5000);
         for value in [
             "",
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_where_and_quotes_nothing() {
+    fn malformed_keyring_is_refused_without_quoting_it() {
         for bad in [
             r#""s3cret""#,
             r#"["s3cret"]"#,

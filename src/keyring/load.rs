@@ -1,5 +1,5 @@
-//! Which of the keyring's forms is read: a one-shot key, a key held from an earlier one-shot, the persistent key,
-//! plaintext credentials, nothing.
+//! Loads the keyring from the first form that is there: `keyring.enc` with a one-shot key, with the session key of an earlier
+//! one-shot key, or with the persistent key; then plaintext credentials; then nothing.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,13 +18,13 @@ use crate::error::Problem;
 const LIMIT: usize = 16 << 20;
 const FILE_REFERENCE: &[u8] = b"@file:";
 
-/// Where to look.
+/// The files of a keyring.
 #[derive(Debug, Clone)]
 pub struct Places {
     pub dir: PathBuf,
     /// The one-shot session key: `ATI_KEY_FILE`, or `/run/ati/.key`.
     pub one_shot: PathBuf,
-    /// Unlink the one-shot key when it is read. Only `ati check` looks without taking.
+    /// Unlink the one-shot key when it is read. Only `ati check` leaves it in place.
     pub consume: bool,
 }
 
@@ -47,27 +47,27 @@ impl Places {
     }
 }
 
-/// What to do about a `keyring.enc` that exists and can't be opened.
+/// What to do where `keyring.enc` exists and can't be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallback {
-    /// A server must not come up as if there were no keys.
+    /// Fail. A server must not start as if there were no keys.
     Refuse,
-    /// The operator said so (`--allow-empty-keyring`).
+    /// Go on with an empty keyring: the operator said so (`--allow-empty-keyring`).
     Empty,
-    /// The command line goes on to plaintext credentials.
+    /// Go on to plaintext credentials, as the command line does.
     Credentials,
 }
 
 pub struct Loaded {
     pub keyring: Keyring,
     pub warnings: Vec<Problem>,
-    /// The one-shot key, to be held: its file is gone, and a rotated keyring.enc is sealed with it.
-    pub held: Option<SessionKey>,
+    /// The one-shot key, to be kept for reloads: its file is gone, and a rotated keyring.enc is sealed with it.
+    pub session_key: Option<SessionKey>,
 }
 
 pub fn load(
     places: &Places,
-    held: Option<&SessionKey>,
+    session_key: Option<&SessionKey>,
     fallback: Fallback,
 ) -> Result<Loaded, Problem> {
     let mut warnings = Vec::new();
@@ -75,12 +75,12 @@ pub fn load(
     match read(&path) {
         Ok(Some(sealed)) => {
             warn_if_public(&path, &mut warnings);
-            match open(places, held, &path, sealed.as_slice(), &mut warnings) {
-                Ok((keyring, held)) => {
+            match open(places, session_key, &path, sealed.as_slice(), &mut warnings) {
+                Ok((keyring, session_key)) => {
                     return Ok(Loaded {
                         keyring,
                         warnings,
-                        held,
+                        session_key,
                     });
                 }
                 Err(problem) if fallback == Fallback::Refuse => return Err(problem),
@@ -90,7 +90,7 @@ pub fn load(
                 return Ok(Loaded {
                     keyring: Keyring::empty(),
                     warnings,
-                    held: held.cloned(),
+                    session_key: session_key.cloned(),
                 });
             }
         }
@@ -110,7 +110,7 @@ pub fn load(
     Ok(Loaded {
         keyring,
         warnings,
-        held: held.cloned(),
+        session_key: session_key.cloned(),
     })
 }
 
@@ -129,27 +129,28 @@ pub fn load_environment() -> Keyring {
     Keyring::new(entries, Source::Environment)
 }
 
-/// Try the keys in their order. One that can't be used is passed over, and told of where none opens the keyring.
+/// Tries the keys in their order. A key that can't be used is skipped; it is reported as a warning, or in the error where
+/// none opens the keyring.
 fn open(
     places: &Places,
-    held: Option<&SessionKey>,
+    session_key: Option<&SessionKey>,
     path: &Path,
     sealed: &[u8],
     warnings: &mut Vec<Problem>,
 ) -> Result<(Keyring, Option<SessionKey>), Problem> {
     let mut failure = None;
-    let mut passed_over = Vec::new();
-    for candidate in [Candidate::OneShot, Candidate::Held, Candidate::Persistent] {
+    let mut skipped = Vec::new();
+    for candidate in [Candidate::OneShot, Candidate::Kept, Candidate::Persistent] {
         let key = match candidate {
             Candidate::OneShot => one_shot(places),
-            Candidate::Held => Ok(held.cloned()),
+            Candidate::Kept => Ok(session_key.cloned()),
             Candidate::Persistent => persistent(places, warnings),
         };
         let key = match key {
             Ok(Some(key)) => key,
             Ok(None) => continue,
             Err(problem) => {
-                passed_over.push(problem);
+                skipped.push(problem);
                 continue;
             }
         };
@@ -162,7 +163,7 @@ fn open(
                         ..problem
                     }
                 })?;
-                warnings.extend(passed_over);
+                warnings.extend(skipped);
                 let persistent = candidate == Candidate::Persistent;
                 let source = if persistent {
                     Source::Persistent
@@ -170,14 +171,18 @@ fn open(
                     Source::Sealed
                 };
                 let keyring = Keyring::new(entries, source).sealed_with(&key);
-                let held = if persistent { held.cloned() } else { Some(key) };
-                return Ok((keyring, held));
+                let session_key = if persistent {
+                    session_key.cloned()
+                } else {
+                    Some(key)
+                };
+                return Ok((keyring, session_key));
             }
             Err(error) => failure = Some(error.to_string()),
         }
     }
     let mut reasons: Vec<String> = failure.into_iter().collect();
-    reasons.extend(passed_over.iter().map(ToString::to_string));
+    reasons.extend(skipped.iter().map(ToString::to_string));
     if reasons.is_empty() {
         reasons.push(format!(
             "there is no key to open it: neither {} nor {} exists",
@@ -191,11 +196,12 @@ fn open(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Candidate {
     OneShot,
-    Held,
+    /// From an earlier one-shot key.
+    Kept,
     Persistent,
 }
 
-/// Open, unlink, read: once it has a name no more, nobody else can take it.
+/// Opens, unlinks, then reads: without a name, no other process can read it.
 fn one_shot(places: &Places) -> Result<Option<SessionKey>, Problem> {
     let path = &places.one_shot;
     let mut file = match File::open(path) {
@@ -209,7 +215,7 @@ fn one_shot(places: &Places) -> Result<Option<SessionKey>, Problem> {
         })?;
     }
     let text = Locked::read(&mut file, LIMIT).map_err(|e| unreadable(path, &e))?;
-    session_key(path, text.as_slice()).map(Some)
+    parse_session_key(path, text.as_slice()).map(Some)
 }
 
 fn persistent(places: &Places, warnings: &mut Vec<Problem>) -> Result<Option<SessionKey>, Problem> {
@@ -218,10 +224,10 @@ fn persistent(places: &Places, warnings: &mut Vec<Problem>) -> Result<Option<Ses
         return Ok(None);
     };
     warn_if_public(&path, warnings);
-    session_key(&path, text.as_slice()).map(Some)
+    parse_session_key(&path, text.as_slice()).map(Some)
 }
 
-fn session_key(path: &Path, text: &[u8]) -> Result<SessionKey, Problem> {
+fn parse_session_key(path: &Path, text: &[u8]) -> Result<SessionKey, Problem> {
     SessionKey::from_base64(text)
         .ok_or_else(|| Problem::new("not a session key (base64 of 32 bytes)").file(path))
 }
@@ -320,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_shot_key_is_used_once_and_held() {
+    fn one_shot_key_is_used_once_and_kept_in_memory() {
         let f = fixture();
         let key = SessionKey::generate().unwrap();
         f.seal(&key);
@@ -337,12 +343,12 @@ mod tests {
                 .message
                 .contains("no key to open it")
         );
-        let again = load(&f.places, first.held.as_ref(), Fallback::Refuse).unwrap();
+        let again = load(&f.places, first.session_key.as_ref(), Fallback::Refuse).unwrap();
         assert_eq!(again.keyring.source(), Source::Sealed);
     }
 
     #[test]
-    fn looking_does_not_take_the_one_shot_key() {
+    fn one_shot_key_stays_where_nothing_is_consumed() {
         let mut f = fixture();
         f.places.consume = false;
         let key = SessionKey::generate().unwrap();
@@ -353,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_one_shot_key_falls_through_to_the_persistent_one() {
+    fn wrong_one_shot_key_is_skipped_for_the_persistent_one() {
         let f = fixture();
         let key = SessionKey::generate().unwrap();
         f.seal(&key);
@@ -367,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_none_does_not_hide_one_that_fits() {
+    fn malformed_key_is_skipped_with_a_warning() {
         let f = fixture();
         let key = SessionKey::generate().unwrap();
         f.seal(&key);
@@ -386,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn each_defect_has_its_own_message() {
+    fn defective_keyring_is_refused_with_its_own_message() {
         let f = fixture();
         let key = SessionKey::generate().unwrap();
         f.write(".keyring-key", key.to_base64().as_bytes());
@@ -404,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unopenable_keyring_falls_back_only_where_allowed() {
+    fn keyring_that_does_not_open_falls_back_only_where_allowed() {
         let f = fixture();
         f.seal(&SessionKey::generate().unwrap());
         f.write("credentials", br#"{"k":"v"}"#);
@@ -416,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_may_point_to_files() {
+    fn credentials_with_file_references_read_those_files() {
         let f = fixture();
         let secret = f.dir.path().join("mounted");
         f.write("mounted", b"  from-file\n");
@@ -434,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_world_readable_file_is_reported() {
+    fn world_readable_file_is_reported() {
         let f = fixture();
         f.write("credentials", b"{}");
         assert!(f.load().unwrap().warnings.is_empty());
@@ -445,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_at_all_is_an_empty_keyring() {
+    fn keyring_without_any_file_is_empty() {
         assert_eq!(fixture().load().unwrap().keyring.source(), Source::Empty);
     }
 }

@@ -1,4 +1,5 @@
-//! Memory for secrets: its own pages, kept out of swap and core dumps where the kernel allows, wiped before it is returned.
+//! Memory for secrets: pages of its own, kept out of swap and core dumps where the kernel allows it, and wiped before they
+//! are unmapped.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -17,7 +18,7 @@ pub fn refused() -> bool {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// A buffer of fixed capacity on locked pages. It never moves and never reallocates, so no copy is left behind.
+/// A buffer of fixed capacity on locked pages. It never moves and never reallocates, so it leaves no copies.
 pub struct Locked {
     start: NonNull<u8>,
     capacity: usize,
@@ -47,7 +48,7 @@ impl Locked {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the range was mapped above. Both calls are best effort: a refusal is noted, not fatal.
+        // SAFETY: the range was mapped above. Both calls are best effort: a refusal is recorded, and not fatal.
         let kept = unsafe {
             let locked = libc::mlock(start, capacity) == 0;
             let undumped = libc::madvise(start, capacity, libc::MADV_DONTDUMP) == 0;
@@ -64,14 +65,14 @@ impl Locked {
         })
     }
 
-    /// Read a whole file without letting its content touch other memory.
+    /// Reads a whole file. Its content touches no other memory.
     pub fn read_file(path: &Path, limit: usize) -> io::Result<Self> {
         Self::read(&mut File::open(path)?, limit)
     }
 
     pub fn read(file: &mut File, limit: usize) -> io::Result<Self> {
         let size = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
-        // Files under /proc and /dev have no length to go by.
+        // Files under /proc and /dev report no length.
         let capacity = if size == 0 { limit.min(64 << 10) } else { size };
         if size > limit {
             return Err(io::Error::new(
@@ -94,7 +95,7 @@ impl Locked {
         }
     }
 
-    /// Append, and say where it went. What doesn't fit is an error of the caller's arithmetic.
+    /// Appends, and returns the range of the new bytes. Fails where they don't fit.
     pub fn push(&mut self, bytes: &[u8]) -> io::Result<Range<usize>> {
         let start = self.len;
         self.room()
@@ -106,7 +107,7 @@ impl Locked {
     }
 
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the first `len` bytes are within the mapping, initialised by the kernel (zero) or by us.
+        // SAFETY: the first `len` bytes are within the mapping, initialised by the kernel (zero) or by `push` and `read`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
@@ -125,7 +126,7 @@ impl Locked {
 impl Drop for Locked {
     fn drop(&mut self) {
         self.as_mut_slice().zeroize();
-        // SAFETY: the mapping is ours and nothing borrows from it any more.
+        // SAFETY: this value owns the mapping, and nothing borrows from it any more.
         unsafe {
             libc::munlock(self.start.as_ptr().cast(), self.capacity);
             libc::munmap(self.start.as_ptr().cast(), self.capacity);
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn bytes_that_do_not_fit_are_refused() {
         let mut buffer = Locked::with_capacity(1).unwrap();
         let page = vec![7; page_size()];
         assert_eq!(buffer.push(&page).unwrap(), 0..page.len());
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_over_the_limit_is_refused() {
+    fn file_over_the_limit_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, vec![b'x'; 100]).unwrap();

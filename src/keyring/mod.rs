@@ -1,4 +1,4 @@
-//! Secrets: the type that holds them, the files they come from, the order in which those are tried.
+//! Secrets: the type that holds them, the files that they come from, and the order in which those are tried.
 
 mod credentials;
 mod entries;
@@ -10,6 +10,8 @@ mod secret;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
 use zeroize::Zeroizing;
 
 pub use credentials::{Credentials, mask};
@@ -21,7 +23,7 @@ pub use secret::Secret;
 /// The keyring entry that sandboxes sign with.
 pub const SIGNING_SECRET: &str = "sandbox_signing_shared_secret";
 
-/// Where a keyring came from, in the words of the start line.
+/// The source of a keyring, as the start line names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     Sealed,
@@ -43,6 +45,14 @@ impl Source {
     }
 }
 
+/// HMAC-SHA256 with a key in it, which is wiped when it is dropped.
+pub type HmacSha256 = Hmac<Sha256>;
+
+/// The state of HMAC-SHA256 after its key. Clone it for each message.
+pub fn keyed(key: &[u8]) -> HmacSha256 {
+    HmacSha256::new_from_slice(key).expect("HMAC takes keys of any length")
+}
+
 /// HMAC-SHA256 under the session key over the sorted JSON: the first 16 hexadecimal digits.
 pub fn fingerprint<'a>(
     key: &SessionKey,
@@ -60,7 +70,7 @@ pub fn fingerprint<'a>(
         mac.update(text(value).as_bytes());
     }
     mac.update(b"}");
-    hex::encode(&mac.sign().as_ref()[..8])
+    hex::encode(&mac.finalize().into_bytes()[..8])
 }
 
 /// The credentials of one snapshot, by name.
@@ -70,7 +80,7 @@ pub struct Keyring {
     fingerprint: Option<String>,
 }
 
-/// Names and texts on their way into a keyring.
+/// Names and values from which a keyring is made.
 pub type Entries = BTreeMap<String, Zeroizing<String>>;
 
 impl Keyring {
@@ -82,7 +92,7 @@ impl Keyring {
         }
     }
 
-    /// With the fingerprint that this key gives it.
+    /// This keyring with its fingerprint under a key.
     pub(crate) fn sealed_with(mut self, key: &SessionKey) -> Self {
         let entries = self
             .entries
@@ -92,7 +102,7 @@ impl Keyring {
         self
     }
 
-    /// Tells two sealed keyrings apart, and nothing about what is in them.
+    /// Differs where two sealed keyrings differ, and tells nothing about their values.
     pub fn fingerprint(&self) -> Option<&str> {
         self.fingerprint.as_deref()
     }
@@ -105,12 +115,12 @@ impl Keyring {
         Keyring::new(BTreeMap::new(), Source::Empty)
     }
 
-    /// By exact name. An empty value is no credential.
+    /// By exact name. An empty value counts as absent.
     pub fn get(&self, name: &str) -> Option<&Secret> {
         self.entries.get(name).filter(|secret| !secret.is_empty())
     }
 
-    /// With what another one has besides.
+    /// This keyring, with the entries of another one whose names it lacks.
     pub fn or(mut self, other: Keyring) -> Self {
         for (name, secret) in other.entries {
             self.entries.entry(name).or_insert(secret);
@@ -118,7 +128,7 @@ impl Keyring {
         self
     }
 
-    /// Whether some tenant has this name for itself: `<name>@<customer>`.
+    /// Whether any customer has a secret of its own under this name: `<name>@<customer>`.
     pub fn has_tenants_of(&self, name: &str) -> bool {
         let prefix = format!("{name}@");
         let mut from = self.entries.range(prefix.clone()..);

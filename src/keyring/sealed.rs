@@ -1,4 +1,4 @@
-//! `keyring.enc`: a 12-byte nonce, then the AES-256-GCM ciphertext of the JSON with its 16-byte tag. The key travels as
+//! `keyring.enc`: a 12-byte nonce, then the AES-256-GCM ciphertext of the JSON with its 16-byte tag. The key is written as
 //! base64 of 32 bytes.
 
 use std::io;
@@ -11,6 +11,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use super::locked::Locked;
 use super::secret::Secret;
+use super::{HmacSha256, keyed};
 
 const NONCE: usize = 12;
 const TAG: usize = 16;
@@ -41,7 +42,7 @@ impl SessionKey {
         Ok(SessionKey(Secret::new(&*bytes)?))
     }
 
-    /// Read the base64 form. `None` where it is no base64 of 32 bytes.
+    /// Reads the base64 form. `None` where that isn't base64 of 32 bytes.
     pub fn from_base64(text: &[u8]) -> Option<Self> {
         let mut bytes = zeroize::Zeroizing::new([0u8; KEY + 4]);
         let written = STANDARD.decode_slice(text.trim_ascii(), &mut *bytes).ok()?;
@@ -56,11 +57,8 @@ impl SessionKey {
     }
 
     /// For fingerprints.
-    pub(super) fn mac(&self) -> ring::hmac::Context {
-        ring::hmac::Context::with_key(&ring::hmac::Key::new(
-            ring::hmac::HMAC_SHA256,
-            self.0.expose(),
-        ))
+    pub(super) fn mac(&self) -> HmacSha256 {
+        keyed(self.0.expose())
     }
 
     fn cipher(&self) -> Aes256Gcm {
@@ -83,7 +81,7 @@ impl SessionKey {
         Ok(plain)
     }
 
-    /// Seal a JSON object of strings under a fresh nonce.
+    /// Encrypts a JSON object of strings under a new nonce.
     pub fn seal(&self, plain: &[u8]) -> Result<Vec<u8>, SealError> {
         let mut nonce = [0u8; NONCE];
         SystemRandom::new()
@@ -106,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn opens_what_another_implementation_sealed() {
+    fn keyring_sealed_by_another_implementation_opens() {
         // Python's cryptography: AESGCM(bytes(range(32))).encrypt(bytes(12), b'{"a":"b"}', None)
         let key =
             SessionKey::from_base64(b" AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n").unwrap();
@@ -116,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_noticed() {
+    fn keyring_with_any_flipped_bit_does_not_open() {
         let key = SessionKey::generate().unwrap();
         let sealed = key.seal(b"{}").unwrap();
         for bit in 0..sealed.len() * 8 {
@@ -131,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_32_bytes() {
+    fn session_key_of_another_length_is_refused() {
         for bad in [
             "",
             "AAAA",

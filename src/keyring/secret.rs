@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::locked::Locked;
 
-/// A credential. It can be used, but not printed: there is no `Display`, no `Serialize`, and `Debug` says nothing.
+/// A secret value. It has no `Display` and no `Serialize`, and its `Debug` doesn't show it.
 #[derive(Clone)]
 pub struct Secret {
     pages: Arc<Locked>,
@@ -17,7 +17,7 @@ impl Secret {
         Secret::concat(&[bytes])
     }
 
-    /// One secret out of several parts, put together where secrets are kept.
+    /// One secret out of several parts, joined in locked memory.
     pub fn concat(parts: &[&[u8]]) -> io::Result<Self> {
         let len = parts.iter().map(|part| part.len()).sum();
         let mut pages = Locked::with_capacity(len)?;
@@ -34,7 +34,7 @@ impl Secret {
         Secret { pages, range }
     }
 
-    /// The value. Whoever calls this answers for where it goes.
+    /// The value. The caller of this function is responsible for where it goes.
     pub fn expose(&self) -> &[u8] {
         &self.pages.as_slice()[self.range.clone()]
     }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debug_does_not_tell() {
+    fn secret_printed_for_debugging_shows_no_value() {
         let secret = Secret::new(b"hunter2").unwrap();
         assert_eq!(
             format!("{secret:?} {:#?}", Some(&secret)).find("hunter2"),

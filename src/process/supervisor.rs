@@ -61,17 +61,21 @@ pub fn supervise(program: &OsString, args: &[OsString]) -> std::io::Result<u8> {
 /// Where memory runs out, the child goes before the appliance, whose place in that order it would inherit; and before us, who end what it has
 /// started. Whoever has a place behind others may give it up, and have it back. Where that can't be done, it stays as it is.
 fn spawn_expendable(command: &mut Command) -> std::io::Result<Child> {
-    const SCORE: &str = "/proc/self/oom_score_adj";
-    let ours = std::fs::read_to_string(SCORE).ok();
+    with_neutral_score("/proc/self/oom_score_adj", || command.spawn())
+}
+
+/// Runs `spawn` while the score in this file is 0 instead of negative.
+fn with_neutral_score<T>(file: &str, spawn: impl FnOnce() -> T) -> T {
+    let ours = std::fs::read_to_string(file).ok();
     let spared = ours.filter(|score| score.trim().parse::<i32>().is_ok_and(|score| score < 0));
     if spared.is_some() {
-        let _ = std::fs::write(SCORE, "0");
+        let _ = std::fs::write(file, "0");
     }
-    let child = command.spawn();
+    let spawned = spawn();
     if let Some(score) = spared {
-        let _ = std::fs::write(SCORE, score.trim());
+        let _ = std::fs::write(file, score.trim());
     }
-    child
+    spawned
 }
 
 /// Nobody writes to our input any more, or nobody is there to: a child can keep the pipe open, but not its reader's parent alive. What is in
@@ -180,16 +184,27 @@ mod tests {
 
     #[test]
     fn a_child_is_not_spared_where_memory_runs_out() {
-        let score = "/proc/self/oom_score_adj";
-        let before = std::fs::read_to_string(score).unwrap();
-        if std::fs::write(score, "-100").is_err() {
-            return; // Only root moves to the back.
+        // Few processes may lower the real score, so a file stands for it.
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("oom_score_adj");
+        let path = file.to_str().unwrap();
+        let score = || std::fs::read_to_string(&file).unwrap();
+        for (ours, inherited) in [("-100\n", "0"), ("0\n", "0\n"), ("300\n", "300\n")] {
+            std::fs::write(&file, ours).unwrap();
+            assert_eq!(with_neutral_score(path, score), inherited);
+            assert_eq!(score().trim(), ours.trim());
         }
+        // The real one, lowered where this process may do so.
+        let real = "/proc/self/oom_score_adj";
+        let before = std::fs::read_to_string(real).unwrap();
+        let _ = std::fs::write(real, "-100");
+        let lowered = std::fs::read_to_string(real).unwrap();
+        let neutral = lowered.trim().parse::<i32>().unwrap().max(0);
         let mut command = Command::new("cat");
-        let child = spawn_expendable(command.arg(score).stdout(std::process::Stdio::piped()));
+        let child = spawn_expendable(command.arg(real).stdout(std::process::Stdio::piped()));
         let said = child.unwrap().wait_with_output().unwrap().stdout;
-        assert_eq!(String::from_utf8(said).unwrap().trim(), "0");
-        assert_eq!(std::fs::read_to_string(score).unwrap().trim(), "-100");
-        std::fs::write(score, before.trim()).unwrap();
+        assert_eq!(String::from_utf8(said).unwrap().trim(), neutral.to_string());
+        assert_eq!(std::fs::read_to_string(real).unwrap(), lowered);
+        std::fs::write(real, before.trim()).unwrap();
     }
 }

@@ -87,7 +87,10 @@ impl Table {
     ) -> Self {
         let mut table = Table::default();
         let mut compiler = Compiler::new(keyring, egress, problems, warnings);
-        for manifest in manifests.iter().filter(|m| m.handler == "passthrough") {
+        for manifest in manifests
+            .iter()
+            .filter(|m| m.handler == crate::config::HandlerKind::Passthrough)
+        {
             if let Some(compiled) = compiler.compile(manifest)
                 && enabled
             {

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 
+use crate::derived_key::Key;
+
 /// What has gone stale is thrown out, but not before there is this much.
 const MANY: usize = 4096;
 /// Old ones are replaced this long before their end, or halfway where they don't live that long.
@@ -15,9 +17,6 @@ const MARGIN: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 /// One that is refused may be good, and the refusal about something else: it isn't made anew with every refusal.
 const PAUSE: Duration = Duration::from_secs(10);
-
-/// Whatever tells two of them apart, hashed.
-pub type Key = [u8; 32];
 
 pub struct Fresh<V, E> {
     slots: Mutex<Slots<V, E>>,

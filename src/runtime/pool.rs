@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::fresh::Key;
+use crate::derived_key::Key;
 
 /// Unused for so long, one is closed.
 const IDLE: Duration = Duration::from_secs(300);

@@ -1,4 +1,4 @@
-//! The admin listener: what an operator's tools ask, on an address of their own.
+//! The admin listener's answers: metrics, readiness and state, for operators and their tools.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
@@ -10,12 +10,13 @@ use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
 use pingora_http::ResponseHeader;
 
-use super::downstream::Downstream;
-use super::{Shared, metrics};
+use super::Shared;
+use super::listen::downstream::Downstream;
 use crate::telemetry::health;
 use crate::telemetry::metrics::METRICS;
 
-const HEADER: Duration = Duration::from_secs(10);
+/// How long a connection may be idle, and how long a response may take to be received.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub async fn serve(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
     let Ok(socket) = tokio::net::TcpStream::from_std(stream) else {
@@ -25,9 +26,9 @@ pub async fn serve(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
     let mut stream: Stream = Box::new(Downstream::new(socket, fd, Some(peer.into())));
     loop {
         let mut session = ServerSession::new_http1(stream);
-        session.set_keepalive(Some(HEADER.as_secs()));
+        session.set_keepalive(Some(TIMEOUT.as_secs()));
         session.set_total_drain_timeout(Some(Duration::from_secs(1)));
-        match tokio::time::timeout(HEADER * 2, session.read_request()).await {
+        match tokio::time::timeout(TIMEOUT * 2, session.read_request()).await {
             Ok(Ok(true)) => {}
             _ => return,
         }
@@ -35,8 +36,8 @@ pub async fn serve(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
             answer(&mut session, shared).await?;
             session.finish().await
         };
-        // Whoever doesn't take the answer makes room for others.
-        match tokio::time::timeout(HEADER, answered).await {
+        // A client that doesn't read its response is disconnected: there is room for few.
+        match tokio::time::timeout(TIMEOUT, answered).await {
             Ok(Ok(Some(reusable))) => stream = reusable.into_parts().0,
             _ => return,
         }
@@ -45,10 +46,10 @@ pub async fn serve(stream: TcpStream, peer: SocketAddr, shared: &Shared) {
 
 async fn answer(session: &mut ServerSession, shared: &Shared) -> pingora_error::Result<()> {
     let request = session.req_header();
-    let known = request.method == Method::GET || request.method == Method::HEAD;
+    let allowed = request.method == Method::GET || request.method == Method::HEAD;
     let (status, content_type, body) = match request.uri.path() {
-        _ if !known => (StatusCode::METHOD_NOT_ALLOWED, "text/plain", String::new()),
-        "/metrics" => (StatusCode::OK, "text/plain; version=0.0.4", metrics()),
+        _ if !allowed => (StatusCode::METHOD_NOT_ALLOWED, "text/plain", String::new()),
+        "/metrics" => (StatusCode::OK, "text/plain; version=0.0.4", METRICS.render()),
         "/credentials" => (StatusCode::OK, "application/json", credentials()),
         "/providers" => (StatusCode::OK, "application/json", providers(shared)),
         "/keyring" => (StatusCode::OK, "application/json", keyring(shared)),
@@ -71,14 +72,14 @@ async fn answer(session: &mut ServerSession, shared: &Shared) -> pingora_error::
     let mut header = ResponseHeader::build(status, Some(4))?;
     header.insert_header("content-type", content_type)?;
     header.insert_header("content-length", body.len())?;
-    if !known {
+    if !allowed {
         header.insert_header("allow", "GET,HEAD")?;
     }
     session.write_response_header(Box::new(header)).await?;
     session.write_response_body(body.into(), true).await
 }
 
-/// Which keyring is in use, without what is in it.
+/// Which keyring is in use, without its contents.
 fn keyring(shared: &Shared) -> String {
     let snapshot = shared.current.load();
     let loaded = snapshot.keyring_loaded.duration_since(UNIX_EPOCH);
@@ -94,12 +95,12 @@ fn keyring(shared: &Shared) -> String {
     answer.to_string() + "\n"
 }
 
-/// How MCP servers are, by provider.
+/// The state of each MCP provider.
 fn providers(shared: &Shared) -> String {
-    serde_json::to_string(&shared.states.all()).unwrap_or_default() + "\n"
+    serde_json::to_string(&shared.provider_states.all()).unwrap_or_default() + "\n"
 }
 
-/// How upstreams take our credentials, by name.
+/// How often upstreams accepted and refused each credential.
 fn credentials() -> String {
     serde_json::to_string(&health::report()).unwrap_or_default() + "\n"
 }

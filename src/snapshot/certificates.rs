@@ -1,4 +1,5 @@
-//! The TLS of our own listeners: read with everything else, so that SIGHUP swaps a certificate, and a bad one keeps the old.
+//! TLS certificates of the listeners. They are part of the snapshot, so that SIGHUP reloads them
+//! and a bad one leaves the old one in use.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +16,7 @@ use zeroize::Zeroizing;
 use crate::config::{Listener, Tls};
 use crate::error::Problem;
 
-/// One listener's side of TLS.
+/// The TLS configuration of one listener.
 pub struct Certificate {
     pub config: Arc<ServerConfig>,
     /// Unix seconds.
@@ -75,7 +76,7 @@ fn read(tls: &Tls, warnings: &mut Vec<Problem>) -> Result<Certificate, Problem> 
         }
     };
     let mut config = builder.with_single_cert(chain, key).map_err(|e| {
-        // Says what kind of mismatch it is, and nothing of the key.
+        // The error names the kind of mismatch, and nothing of the key.
         Problem::new(format!("the certificate and the key can't be used: {e}"))
             .file(&tls.certificate)
     })?;
@@ -97,7 +98,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Problem> {
     let problem = |message: String| Problem::new(message).file(path);
     let text = std::fs::read(path).map_err(|e| problem(format!("can't be read: {e}")))?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let found = found.map_err(|_| problem("not a PEM file".to_owned()))?;
+    let found = found.map_err(|e| problem(format!("not a PEM file: {e}")))?;
     if found.is_empty() {
         return Err(problem("has no certificate".to_owned()));
     }
@@ -105,8 +106,9 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Problem> {
 }
 
 fn expiry(certificate: &CertificateDer<'_>, path: &Path) -> Result<i64, Problem> {
-    let (_, parsed) = X509Certificate::from_der(certificate)
-        .map_err(|_| Problem::new("the first certificate can't be read").file(path))?;
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| {
+        Problem::new(format!("the first certificate can't be read: {e}")).file(path)
+    })?;
     Ok(parsed.validity().not_after.timestamp())
 }
 
@@ -116,7 +118,7 @@ fn key(path: &Path, warnings: &mut Vec<Problem>) -> Result<PrivateKeyDer<'static
     let text = Zeroizing::new(text);
     if std::fs::metadata(path).is_ok_and(|file| file.mode() & 0o007 != 0) {
         warnings.push(problem(
-            "everybody on this machine may read this key".to_owned(),
+            "every user of this machine may read this key".to_owned(),
         ));
     }
     PrivateKeyDer::from_pem_slice(&text)

@@ -1,16 +1,18 @@
-//! How upstreams take our credentials: a key that is dead at the upstream is found here before its users find it.
+//! Whether upstreams accept the credentials, so that a revoked one shows in metrics and in the
+//! admin listener's answers before its users notice.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::clock::unix_now;
 
 static KEYS: LazyLock<Mutex<BTreeMap<String, Arc<KeyHealth>>>> = LazyLock::new(Mutex::default);
 
-/// One name of the keyring.
+/// The answers of upstreams to one credential. Times are Unix seconds, 0 for never.
 #[derive(Debug, Default)]
 pub struct KeyHealth {
     refused: AtomicU64,
@@ -20,9 +22,9 @@ pub struct KeyHealth {
     is_refused: AtomicBool,
 }
 
-/// What is known of one key. Times are Unix seconds.
+/// What the admin listener says of one credential. Times are Unix seconds.
 #[derive(Debug, Serialize, PartialEq, Eq)]
-pub struct Report {
+pub struct KeyReport {
     pub name: String,
     /// `ok`, `refused`, or `unused`.
     pub state: &'static str,
@@ -31,14 +33,14 @@ pub struct Report {
     pub last_success: Option<u64>,
 }
 
-/// The one of this name, to be kept with what uses it.
+/// The health of the credential with this name in the keyring, to be kept with what uses it.
 pub fn of(name: &str) -> Arc<KeyHealth> {
-    let mut keys = KEYS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut keys = KEYS.lock();
     keys.entry(name.to_owned()).or_default().clone()
 }
 
 impl KeyHealth {
-    /// An upstream answered a request that carried it. 5xx says nothing about the key.
+    /// Records an upstream's answer to a request with this credential. 5xx says nothing about it.
     pub fn observe(&self, status: u16) {
         match status {
             401 | 403 => {
@@ -55,9 +57,10 @@ impl KeyHealth {
     }
 }
 
-/// After a reload: whose value isn't what it was starts anew, and whose name is gone is gone.
+/// After a reload: a credential with a changed value is no longer known as refused, and one that
+/// nothing uses any more is dropped.
 pub fn forget<'a>(unchanged: impl Fn(&str) -> bool + 'a) {
-    let mut keys = KEYS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut keys = KEYS.lock();
     keys.retain(|name, health| {
         let same = unchanged(name);
         if !same {
@@ -67,15 +70,15 @@ pub fn forget<'a>(unchanged: impl Fn(&str) -> bool + 'a) {
     });
 }
 
-/// Every key that something uses.
-pub fn report() -> Vec<Report> {
-    let keys = KEYS.lock().unwrap_or_else(PoisonError::into_inner);
+/// Every credential, by name.
+pub fn report() -> Vec<KeyReport> {
+    let keys = KEYS.lock();
     let known = |time: &AtomicU64| Some(time.load(Ordering::Relaxed)).filter(|at| *at > 0);
     keys.iter()
         .map(|(name, health)| {
             let (last_refused, last_success) =
                 (known(&health.refused_at), known(&health.accepted_at));
-            Report {
+            KeyReport {
                 name: name.clone(),
                 state: match (last_refused, last_success) {
                     _ if health.is_refused.load(Ordering::Relaxed) => "refused",
@@ -95,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_what_its_last_answer_says() {
+    fn key_state_follows_the_last_answer_other_than_5xx() {
         let state = |name: &str| {
             report()
                 .into_iter()

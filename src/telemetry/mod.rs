@@ -1,13 +1,15 @@
-//! Logs and metrics. Lines leave through [`writer`], off the request path; the two per-request records are written
-//! by [`record`] without going through a formatter.
+//! Logs, metrics and the audit. Log lines leave through [`writer`], off the request path; the two
+//! records of each request are written by [`record`] without a formatter.
 //!
-//! Only our own targets are ever logged, whatever `RUST_LOG` says: h2 and hyper print header values at debug level, and
-//! Pingora, which logs through the `log` crate that we don't bridge, prints whole upstream requests.
+//! Only the targets of `ati` are ever logged, whatever `RUST_LOG` says: h2 and hyper print header
+//! values at debug level. Pingora prints whole upstream requests; it logs through the `log` crate,
+//! which isn't bridged.
 
 pub mod audit;
 pub mod health;
 pub mod metrics;
 pub mod record;
+mod throttle;
 pub mod writer;
 
 use std::sync::OnceLock;
@@ -17,32 +19,36 @@ use tracing_subscriber::filter::{EnvFilter, LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+pub use throttle::Throttle;
 use writer::Writer;
 
-/// How long the end of a process waits for whoever reads its log.
+/// How long a process that ends waits until its last lines are written.
 const FLUSH: Duration = Duration::from_secs(1);
 
 static WRITER: OnceLock<Writer> = OnceLock::new();
 
-/// Who reads the log: a person at a terminal, or a machine.
+/// The reader of the log: plain lines for a person at a terminal, JSON for a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
     Person,
     Machine,
 }
 
-/// Set up logging once for this process. `RUST_LOG` wins over `verbose`.
+/// Sets up logging, once for this process. `RUST_LOG` wins over `verbose`.
 pub fn init(audience: Audience, verbose: bool) {
     let default = if verbose {
         LevelFilter::DEBUG
     } else {
         LevelFilter::INFO
     };
-    let wanted = EnvFilter::builder()
+    let levels = EnvFilter::builder()
         .with_default_directive(default.into())
         .from_env_lossy();
-    let ours = filter_fn(|meta| meta.target() == "ati" || meta.target().starts_with("ati::"));
-    let registry = tracing_subscriber::registry().with(wanted).with(ours);
+    let own_targets =
+        filter_fn(|meta| meta.target() == "ati" || meta.target().starts_with("ati::"));
+    let registry = tracing_subscriber::registry()
+        .with(levels)
+        .with(own_targets);
     let result = match audience {
         Audience::Person => {
             let layer = tracing_subscriber::fmt::layer()
@@ -71,14 +77,14 @@ fn writer() -> &'static Writer {
     WRITER.get_or_init(|| Writer::spawn("log", std::io::stderr()))
 }
 
-/// Wait until every line handed over so far is written.
+/// Waits until every line logged so far is written.
 pub fn flush() {
     if let Some(writer) = WRITER.get() {
         writer.flush(FLUSH);
     }
 }
 
-/// How many lines the log writer had to drop because nobody read them fast enough.
+/// How many lines the log writer dropped because stderr was not read fast enough.
 pub fn dropped_lines() -> u64 {
     WRITER.get().map_or(0, Writer::dropped)
 }

@@ -1,4 +1,5 @@
-//! The per-request log records, written straight to JSON: one line each, the same shape as every other line.
+//! The log records of each request, written as JSON without a formatter, in the shape of every
+//! other log line.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -51,7 +52,7 @@ impl Record<'_> {
 /// A request's path is cut to this many bytes in its record.
 pub const LONGEST_PATH: usize = 2048;
 
-/// Write one record at info level. Callers ask [`tracing::enabled!`] first.
+/// Writes one record at info level. Callers ask [`tracing::enabled!`] first.
 pub fn emit(message: &'static str, fill: impl FnOnce(&mut Record<'_>)) {
     thread_local! {
         static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -69,7 +70,7 @@ pub fn emit(message: &'static str, fill: impl FnOnce(&mut Record<'_>)) {
     });
 }
 
-/// RFC 3339 with microseconds. Everything down to the second is formatted once a second and thread.
+/// RFC 3339 with microseconds. The part down to the seconds is cached for each thread.
 fn timestamp(buf: &mut Vec<u8>, now: SystemTime) {
     thread_local! {
         static SECOND: RefCell<(u64, Vec<u8>)> = const { RefCell::new((0, Vec::new())) };
@@ -95,7 +96,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_record_is_json_whatever_the_values_hold() {
+    fn record_with_control_characters_is_valid_json() {
         let mut buf = b"{\"message\":\"m\"".to_vec();
         Record { buf: &mut buf }
             .str("path", "/a\"b\n\u{1}\\")
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn timestamps_are_rfc3339() {
+    fn timestamp_is_rfc3339_with_microseconds() {
         let mut buf = Vec::new();
         timestamp(
             &mut buf,

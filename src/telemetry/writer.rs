@@ -1,12 +1,14 @@
-//! The way out for log lines: callers append to a buffer, one thread writes it in batches.
+//! A bounded queue of log lines: callers append to a buffer, one thread writes it in batches.
 //!
-//! A request never waits for the disk or the pipe behind stderr. When that falls behind by more than the buffer holds,
-//! lines are dropped and counted rather than kept in memory.
+//! A request never waits for the disk or for the pipe behind stderr. Lines that don't fit into the
+//! buffer are dropped and counted.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 const CAPACITY: usize = 8 << 20;
 /// Lines that come within this time share one write.
@@ -18,67 +20,66 @@ pub struct Writer {
 }
 
 struct Shared {
-    state: Mutex<State>,
+    queue: Mutex<Queue>,
+    /// Lines are pending, or urgent.
     work: Condvar,
+    /// Every line is written.
     idle: Condvar,
     dropped: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
+struct Queue {
     pending: Vec<u8>,
     writing: bool,
+    /// A flush waits: write without gathering.
     urgent: bool,
 }
 
 impl Writer {
     pub fn spawn(name: &str, sink: impl Write + Send + 'static) -> Self {
         let shared = Arc::new(Shared {
-            state: Mutex::default(),
+            queue: Mutex::default(),
             work: Condvar::new(),
             idle: Condvar::new(),
             dropped: AtomicU64::new(0),
         });
-        let theirs = shared.clone();
+        let of_thread = shared.clone();
         std::thread::Builder::new()
             .name(name.to_owned())
-            .spawn(move || theirs.run(sink))
+            .spawn(move || of_thread.run(sink))
             .expect("the system has a thread for a writer at start");
         Writer { shared }
     }
 
-    /// Hand over whole lines, each with its newline. False where there is no room for them.
+    /// Appends whole lines, each with its newline. False where the buffer has no room for them.
     pub fn push(&self, lines: &[u8]) -> bool {
-        let mut state = self.shared.lock();
-        if state.pending.len() + lines.len() > CAPACITY {
+        let mut queue = self.shared.queue.lock();
+        if queue.pending.len() + lines.len() > CAPACITY {
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
             return false;
         }
-        let was_empty = state.pending.is_empty();
-        state.pending.extend_from_slice(lines);
-        drop(state);
+        let was_empty = queue.pending.is_empty();
+        queue.pending.extend_from_slice(lines);
+        drop(queue);
         if was_empty {
             self.shared.work.notify_one();
         }
         true
     }
 
-    /// Wait until everything is written, but not forever for somebody who doesn't read.
+    /// Waits until everything is written, at most for `patience`: the reader of a pipe may have
+    /// stopped reading.
     pub fn flush(&self, patience: Duration) {
         let deadline = Instant::now() + patience;
-        let mut state = self.shared.lock();
-        while !state.pending.is_empty() || state.writing {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+        let mut queue = self.shared.queue.lock();
+        while !queue.pending.is_empty() || queue.writing {
+            if Instant::now() >= deadline {
                 return;
             }
-            state.urgent = true;
+            queue.urgent = true;
             self.shared.work.notify_one();
-            (state, _) = self
-                .shared
-                .idle
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.shared.idle.wait_until(&mut queue, deadline);
         }
     }
 
@@ -88,40 +89,28 @@ impl Writer {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self, mut sink: impl Write) {
         let mut batch = Vec::new();
-        let mut state = self.lock();
+        let mut queue = self.queue.lock();
         loop {
-            while state.pending.is_empty() {
-                state = self
-                    .work
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
-            }
-            if !state.urgent {
-                (state, _) = self
-                    .work
-                    .wait_timeout_while(state, GATHER, |s| !s.urgent)
-                    .unwrap_or_else(PoisonError::into_inner);
-            }
-            std::mem::swap(&mut state.pending, &mut batch);
-            state.writing = true;
-            drop(state);
+            self.work
+                .wait_while(&mut queue, |queue| queue.pending.is_empty());
+            self.work
+                .wait_while_for(&mut queue, |queue| !queue.urgent, GATHER);
+            std::mem::swap(&mut queue.pending, &mut batch);
+            queue.writing = true;
+            drop(queue);
 
-            // Nobody is left to tell when stderr is gone; counting is what can be done.
+            // Where stderr is gone there is nowhere to report it: the loss is only counted.
             if sink.write_all(&batch).and_then(|()| sink.flush()).is_err() {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
             }
             batch.clear();
 
-            state = self.lock();
-            state.writing = false;
-            if state.pending.is_empty() {
-                state.urgent = false;
+            queue = self.queue.lock();
+            queue.writing = false;
+            if queue.pending.is_empty() {
+                queue.urgent = false;
                 self.idle.notify_all();
             }
         }
@@ -145,12 +134,13 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    struct Stuck {
+    /// Blocks each write until the gate lets it through.
+    struct GatedSink {
         gate: mpsc::Receiver<()>,
         out: mpsc::Sender<Vec<u8>>,
     }
 
-    impl Write for Stuck {
+    impl Write for GatedSink {
         fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
             self.gate.recv().map_err(|_| io::ErrorKind::BrokenPipe)?;
             self.out.send(buf.to_vec()).unwrap();
@@ -162,10 +152,10 @@ mod tests {
     }
 
     #[test]
-    fn a_full_buffer_drops_and_counts_and_never_blocks() {
+    fn full_buffer_drops_lines_and_counts_them() {
         let (open, gate) = mpsc::channel();
         let (out, lines) = mpsc::channel();
-        let writer = Writer::spawn("test", Stuck { gate, out });
+        let writer = Writer::spawn("test", GatedSink { gate, out });
         let line = vec![b'x'; 1 << 20];
         for _ in 0..32 {
             writer.push(&line);
@@ -179,22 +169,33 @@ mod tests {
     }
 
     #[test]
-    fn flush_does_not_wait_for_somebody_who_does_not_read() {
+    fn flush_of_a_stuck_sink_ends_after_its_patience() {
         let (_open, gate) = mpsc::channel();
-        let (out, _lines) = mpsc::channel();
-        let writer = Writer::spawn("test", Stuck { gate, out });
+        let (out, lines) = mpsc::channel();
+        let writer = Writer::spawn("test", GatedSink { gate, out });
         writer.push(b"one\n");
-        writer.flush(Duration::from_secs(1));
+        let (done, ended) = mpsc::channel();
+        let patience = Duration::from_millis(200);
+        let start = Instant::now();
+        std::thread::spawn(move || {
+            writer.flush(patience);
+            done.send(start.elapsed()).unwrap();
+        });
+        let elapsed = ended
+            .recv_timeout(Duration::from_secs(30))
+            .expect("flush ends although nothing is written");
+        assert!(elapsed >= patience, "{elapsed:?}");
+        assert!(lines.try_recv().is_err());
     }
 
     #[test]
-    fn flush_returns_once_everything_is_written() {
+    fn flush_of_a_writing_sink_returns_when_all_is_written() {
         let (open, gate) = mpsc::channel();
         let (out, lines) = mpsc::channel();
         for _ in 0..10 {
             open.send(()).unwrap();
         }
-        let writer = Writer::spawn("test", Stuck { gate, out });
+        let writer = Writer::spawn("test", GatedSink { gate, out });
         writer.push(b"one\n");
         writer.flush(Duration::from_secs(1));
         assert_eq!(lines.try_recv().unwrap(), b"one\n");

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The shipped binary, alone in an empty folder: linked statically, and serving from a chroot in which there is nothing else.
+"""The shipped binary is linked statically, and serves from a chroot that contains nothing else.
 
 Usage: static.py BINARY
 """

@@ -1,4 +1,4 @@
-//! What an operator asks afterwards: who called what?
+//! The audit of tool calls, and the command that reads it.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -11,10 +11,17 @@ use crate::support::eventually;
 use crate::support::tokens::{bearer, claims, key_pair};
 use crate::support::upstream::Upstream;
 
-const TOOLS: &str = "[[tools]]\nname = 'look'\n[[tools]]\nname = 'strict'\ninput_schema = { type = 'object', required = ['q'] }";
+const TOOLS: &str = r#"
+    [[tools]]
+    name = 'look'
+
+    [[tools]]
+    name = 'strict'
+    input_schema = { type = 'object', required = ['q'] }
+"#;
 
 #[test]
-fn every_outcome_leaves_its_line() {
+fn audit_of_every_outcome_has_one_redacted_line() {
     let api = Upstream::echo();
     let (signer, public) = key_pair();
     let proxy = Setup::new()
@@ -48,12 +55,12 @@ fn every_outcome_leaves_its_line() {
         (&token, "look", json!({})),
         (&token, "strict", json!({})),
         (&narrow, "strict", json!({"q": 1})),
-        (&token, "nobody", json!({})),
+        (&token, "absent", json!({})),
     ] {
         proxy.call(Some(token), tool, args);
     }
     let lines = proxy.wait_for_audit(4);
-    assert_eq!(lines.len(), 4, "a tool that isn't there is nobody's call");
+    assert_eq!(lines.len(), 4, "a call of an unknown tool is not audited");
     let first = &lines[0];
     assert_eq!(first["args"]["deep"], json!([{"api_key": "[REDACTED]"}]));
     assert_eq!(first["args"]["password"], "[REDACTED]");
@@ -87,7 +94,7 @@ fn every_outcome_leaves_its_line() {
 }
 
 #[test]
-fn nothing_is_lost_on_sigterm() {
+fn audit_lines_of_all_calls_survive_sigterm() {
     let api = Upstream::echo();
     let mut proxy = Setup::new().tools("p", &api.url(), "", TOOLS).start();
     std::thread::scope(|scope| {
@@ -104,9 +111,10 @@ fn nothing_is_lost_on_sigterm() {
     assert_eq!(proxy.audit().len(), 400);
 }
 
-/// Lines are in the kernel's hands a few milliseconds after the answer, and stay there whatever happens to the process.
+/// Lines reach the kernel a few milliseconds after the answer, and survive the process from then
+/// on.
 #[test]
-fn a_killed_process_loses_no_more_than_its_last_second() {
+fn audit_of_a_killed_process_lacks_at_most_its_last_second() {
     let api = Upstream::echo();
     let mut proxy = Setup::new().tools("p", &api.url(), "", TOOLS).start();
     let answered = AtomicUsize::new(0);
@@ -136,7 +144,7 @@ fn a_killed_process_loses_no_more_than_its_last_second() {
         written >= before_last_second,
         "{written} of {before_last_second} that were answered a second before the end"
     );
-    // A line that is half there is nobody's problem.
+    // An incomplete last line is skipped.
     let mut file = std::fs::OpenOptions::new()
         .append(true)
         .open(proxy.path("audit.jsonl"))
@@ -152,7 +160,7 @@ fn a_killed_process_loses_no_more_than_its_last_second() {
 }
 
 #[test]
-fn a_disk_that_refuses_is_loud_and_takes_no_call_down() {
+fn audit_that_cannot_be_written_is_logged_and_fails_no_call() {
     let api = Upstream::echo();
     for file in ["/dev/full", "/proc/nowhere/audit.jsonl"] {
         let proxy = Setup::new()
@@ -169,7 +177,7 @@ fn a_disk_that_refuses_is_loud_and_takes_no_call_down() {
 }
 
 #[test]
-fn the_command_line_reads_it() {
+fn audit_command_tails_and_searches_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let empty = ati(dir.path(), &["audit", "tail"]);
     assert_eq!(
@@ -227,7 +235,7 @@ fn the_command_line_reads_it() {
 }
 
 #[test]
-fn a_call_that_the_end_cuts_off_leaves_its_line() {
+fn call_cut_off_by_the_drain_deadline_is_audited_as_abandoned() {
     let silent = Upstream::raw(|stream| {
         let _ = std::io::Read::read(&mut &stream, &mut [0; 1 << 16]);
         let _ = std::io::Read::read(&mut &stream, &mut [0; 1]);
@@ -254,13 +262,19 @@ fn a_call_that_the_end_cuts_off_leaves_its_line() {
 }
 
 #[test]
-fn what_is_redacted_does_not_come_back_as_an_error() {
+fn redacted_argument_is_absent_from_the_audited_error() {
     let proxy = Setup::new()
         .tools(
             "p",
             "http://127.0.0.1:1",
             "",
-            "[[tools]]\nname = 'p'\nendpoint = '/x/{token}'\n[tools.input_schema.properties]\ntoken = { x-ati-param-location = 'path' }",
+            r#"
+                [[tools]]
+                name = 'p'
+                endpoint = '/x/{token}'
+                [tools.input_schema.properties]
+                token = { x-ati-param-location = 'path' }
+            "#,
         )
         .start();
     let refused = proxy.call(None, "p", json!({"token": "planted/../x"}));

@@ -20,7 +20,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn version() {
+fn version_is_that_of_the_package() {
     let dir = folder();
     let expected = format!("ati {}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(stdout(&ati(dir.path(), &["version"])), expected);
@@ -28,7 +28,7 @@ fn version() {
 }
 
 #[test]
-fn usage_errors_exit_2() {
+fn usage_errors_exit_with_2() {
     let dir = folder();
     for args in [
         &["nonsense"][..],
@@ -46,7 +46,7 @@ fn usage_errors_exit_2() {
 }
 
 #[test]
-fn keys_are_set_listed_and_removed() {
+fn key_command_sets_lists_and_removes_keys() {
     let dir = folder();
     let empty = stdout(&ati(dir.path(), &["key", "list"]));
     assert_eq!(
@@ -79,7 +79,7 @@ fn keys_are_set_listed_and_removed() {
 }
 
 #[test]
-fn a_key_can_come_from_standard_input() {
+fn key_value_of_a_dash_is_read_from_stdin() {
     use std::io::Write;
     let dir = folder();
     let mut child = command(dir.path())
@@ -99,7 +99,7 @@ fn a_key_can_come_from_standard_input() {
 }
 
 #[test]
-fn a_broken_credentials_file_is_an_error_and_kept() {
+fn key_set_on_a_broken_credentials_file_fails_and_keeps_it() {
     let dir = folder();
     let file = dir.path().join("credentials");
     write(&file, r#"{"k": "s3cret""#);
@@ -118,7 +118,7 @@ fn a_broken_credentials_file_is_an_error_and_kept() {
 }
 
 #[test]
-fn tokens_are_issued_inspected_and_validated() {
+fn token_command_issues_inspects_and_validates() {
     let dir = folder();
     let secret = stdout(&ati(
         dir.path(),
@@ -192,7 +192,7 @@ fn tokens_are_issued_inspected_and_validated() {
 }
 
 #[test]
-fn a_private_key_alone_signs() {
+fn token_issue_with_only_a_private_key_signs() {
     let dir = folder();
     let keys = stdout(&ati(dir.path(), &["token", "keygen"]));
     let at = keys.find("-----BEGIN PUBLIC KEY-----").unwrap();
@@ -235,7 +235,7 @@ fn a_private_key_alone_signs() {
 }
 
 #[test]
-fn issuing_without_a_key_or_with_a_bad_rate_is_refused() {
+fn token_issue_without_a_key_or_with_a_bad_rate_is_refused() {
     let dir = folder();
     let issue = ["token", "issue", "--sub", "a", "--scope", "*"];
     let output = ati(dir.path(), &issue);
@@ -279,7 +279,7 @@ fn init_makes_a_folder_that_serves() {
     assert_eq!(table["proxy"]["jwt"]["algorithm"].as_str(), Some("HS256"));
     assert_eq!(table["proxy"]["jwt"]["secret"].as_str().unwrap().len(), 64);
 
-    // The key in use stays, unless one insists.
+    // The key in use stays, unless --force is given.
     assert!(ati(dir.path(), &["init", "--proxy"]).status.success());
     assert!(
         ati(dir.path(), &["init", "--proxy", "--es256"])
@@ -298,7 +298,7 @@ fn init_makes_a_folder_that_serves() {
     );
     assert_eq!(mode(&dir.path().join("jwt-private.pem")), 0o600);
 
-    // What it wrote is enough to issue and to verify.
+    // The written config is enough to issue and to verify tokens.
     let issued = ati(
         dir.path(),
         &["token", "issue", "--sub", "a", "--scope", "*"],
@@ -314,7 +314,7 @@ fn init_makes_a_folder_that_serves() {
 }
 
 #[test]
-fn init_does_not_overwrite_what_a_person_wrote() {
+fn init_does_not_overwrite_a_handwritten_config() {
     let dir = folder();
     let config = dir.path().join("config.toml");
     write(&config, "[mine]\nx = 1\n");
@@ -325,10 +325,18 @@ fn init_does_not_overwrite_what_a_person_wrote() {
 }
 
 #[test]
-fn check_reports_everything_at_once() {
+fn check_reports_all_problems_of_all_files_at_once() {
     let dir = folder();
     let conf = dir.path().join("conf.toml");
-    write(&conf, "[server]\nprot = 1\n[signature]\nmode = \"loud\"\n");
+    write(
+        &conf,
+        r#"
+            [server]
+            prot = 1
+            [signature]
+            mode = "loud"
+        "#,
+    );
     let output = ati(dir.path(), &["check", "--conf", conf.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
     let report = json(&stdout(&output));
@@ -351,7 +359,7 @@ fn check_reports_everything_at_once() {
     std::fs::remove_file(dir.path().join("manifests/z.toml")).unwrap();
     assert_eq!(report["problems"][0]["file"], conf.to_str().unwrap());
 
-    // Problems of different files, together.
+    // Problems of several files are reported together.
     write(&dir.path().join("manifests/a.toml"), "[provider");
     write(&dir.path().join("credentials"), "nonsense");
     write(&dir.path().join("one-shot"), "kept");
@@ -373,7 +381,7 @@ fn check_reports_everything_at_once() {
 }
 
 #[test]
-fn keys_beside_the_config_are_left_alone() {
+fn init_leaves_existing_key_files_alone() {
     let dir = folder();
     write(&dir.path().join("jwt-public.pem"), "mine");
     assert!(ati(dir.path(), &["init", "--proxy"]).status.success());
@@ -396,7 +404,7 @@ fn keys_beside_the_config_are_left_alone() {
 }
 
 #[test]
-fn the_environment_signs_before_the_config() {
+fn token_secret_of_the_environment_precedes_the_config() {
     let dir = folder();
     assert!(
         ati(dir.path(), &["init", "--proxy", "--es256"])
@@ -419,11 +427,15 @@ fn the_environment_signs_before_the_config() {
 }
 
 #[test]
-fn check_is_strict_on_request() {
+fn check_with_strict_fails_on_warnings() {
     let dir = folder();
     write(
         &dir.path().join("manifests/a.toml"),
-        "[provider]\nname = \"a\"\nhandler = \"cli\"\n",
+        r#"
+            [provider]
+            name = "a"
+            handler = "cli"
+        "#,
     );
     assert!(ati(dir.path(), &["check"]).status.success());
     assert_eq!(
@@ -433,7 +445,7 @@ fn check_is_strict_on_request() {
 }
 
 #[test]
-fn the_demo_keeps_its_promises() {
+fn demo_check_passes_and_leaves_no_files() {
     let dir = folder();
     let output = command(dir.path())
         .args(["demo", "--check"])

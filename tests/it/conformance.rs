@@ -7,7 +7,7 @@ use crate::support::tokens::{bearer, claims, key_pair};
 use serde_json::json;
 
 #[test]
-fn a_fresh_folder_has_nothing_and_says_so() {
+fn health_of_an_empty_folder_counts_nothing() {
     let proxy = Setup::new().start();
     let response = proxy.client().get("/health");
     assert_eq!(response.status, 200);
@@ -28,11 +28,15 @@ fn a_fresh_folder_has_nothing_and_says_so() {
 }
 
 #[test]
-fn manifests_are_counted_and_their_handlers_missed() {
+fn manifest_of_an_unbuilt_handler_is_counted_and_warned_about() {
     let proxy = Setup::new()
         .file(
             "manifests/a.toml",
-            "[provider]\nname = 'a'\nhandler = 'cli'\n",
+            r#"
+                [provider]
+                name = 'a'
+                handler = 'cli'
+            "#,
         )
         .start();
     assert_eq!(proxy.client().get("/health").json()["providers"], 1);
@@ -45,7 +49,7 @@ fn manifests_are_counted_and_their_handlers_missed() {
 }
 
 #[test]
-fn jwks_has_the_public_key_or_is_not_there() {
+fn jwks_without_a_public_key_is_404() {
     let without = Setup::new().start().client().get("/.well-known/jwks.json");
     assert_eq!(without.status, 404);
     assert_eq!(without.json(), json!({"error": "JWKS not configured"}));
@@ -66,7 +70,7 @@ fn jwks_has_the_public_key_or_is_not_there() {
 }
 
 #[test]
-fn unknown_paths_and_methods() {
+fn unknown_paths_get_404_and_wrong_methods_405() {
     let proxy = Setup::new().start();
     let mut client = proxy.client();
     let unknown = client.get("/nothing/here");
@@ -89,7 +93,7 @@ fn unknown_paths_and_methods() {
 }
 
 #[test]
-fn routes_that_are_not_built_say_so_behind_admission() {
+fn unbuilt_endpoints_answer_501_only_after_admission() {
     let (signer, public) = key_pair();
     let setup = Setup::new().file("public.pem", public);
     let path = setup.path().join("public.pem");
@@ -130,7 +134,7 @@ fn routes_that_are_not_built_say_so_behind_admission() {
 }
 
 #[test]
-fn virtual_keys_and_their_administration_need_a_store() {
+fn virtual_keys_without_a_store_get_503() {
     let proxy = Setup::new().start();
     let key = [("authorization", "Ati-Key ati-key_x")];
     let response = proxy.client().send("GET", "/tools", &key, b"");
@@ -150,7 +154,7 @@ fn virtual_keys_and_their_administration_need_a_store() {
 }
 
 #[test]
-fn a_database_is_not_silently_ignored() {
+fn database_url_without_the_feature_stops_the_start() {
     let output = Setup::new()
         .env("ATI_DB_URL", "postgres://u:hunter2@db/x")
         .output();
@@ -161,13 +165,13 @@ fn a_database_is_not_silently_ignored() {
 }
 
 #[test]
-fn connections_are_kept_across_answers_and_refusals() {
+fn connection_is_kept_until_a_body_is_refused() {
     let proxy = Setup::new().start();
     let mut client = proxy.client();
     for path in ["/health", "/nothing", "/health", "/tools"] {
         client.get(path);
     }
-    // A refused request with a body says that it closes, and the answer arrives whole.
+    // A refused request with a body closes the connection, after the whole answer.
     let refused = client.send("POST", "/nothing", &[], &vec![b'x'; 200_000]);
     assert_eq!(refused.status, 404);
     assert_eq!(refused.header("connection"), Some("close"));
@@ -175,7 +179,7 @@ fn connections_are_kept_across_answers_and_refusals() {
 }
 
 #[test]
-fn the_admin_listener_answers_operators() {
+fn admin_listener_serves_health_readiness_and_metrics() {
     let proxy = Setup::new().start();
     proxy.client().get("/health");
     proxy.client().send("BREW", "/health", &[], b"");
@@ -200,12 +204,12 @@ fn the_admin_listener_answers_operators() {
             metrics.contains(series).then_some(())
         });
     }
-    // The edge doesn't answer for the admin listener.
+    // The edge doesn't serve what the admin listener serves.
     assert_eq!(proxy.client().get("/metrics").status, 404);
 }
 
 #[test]
-fn every_request_has_one_access_line_without_its_query() {
+fn access_log_has_one_line_per_request_without_its_query() {
     let proxy = Setup::new().start();
     proxy.client().get("/health?api_key=hunter2");
     let line = proxy.log.wait_for("request");
@@ -239,17 +243,24 @@ fn every_request_has_one_access_line_without_its_query() {
 }
 
 #[test]
-fn logs_can_be_turned_down() {
+fn logs_switched_off_are_not_written() {
     let proxy = Setup::new()
-        .conf("[log]\naccess = false\nsignatures = false\n")
+        .conf(
+            r#"
+                [log]
+                access = false
+                signatures = false
+            "#,
+        )
         .start();
     proxy.client().get("/tools");
     proxy.reload();
     assert!(proxy.log.find_all("request").is_empty());
     assert!(proxy.log.find_all("sig_verify").is_empty());
 
-    let proxy = Setup::new().env("RUST_LOG", "error").start();
+    let mut proxy = Setup::new().env("RUST_LOG", "error").start();
     proxy.client().get("/tools");
     proxy.signal("TERM");
-    assert_eq!(proxy.log.text(), "");
+    proxy.wait();
+    assert_eq!(proxy.log.whole_text(), "");
 }

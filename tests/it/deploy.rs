@@ -1,4 +1,5 @@
-//! What lies in deploy/ agrees with the binary. `tests/deploy/run` asks the programs that it is for.
+//! The files in deploy/ agree with the binary. `tests/deploy/run` tries them with systemd,
+//! Prometheus and the other programs that they are for.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Words of a text that look like metrics of ours.
+/// Words of a text that look like metrics of ati.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words
@@ -39,7 +40,7 @@ fn metrics_in(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// What a proxy reports, and what it says that it would report once something happens.
+/// The metrics that a proxy reports, and those that the reference page lists.
 fn known_metrics() -> BTreeSet<String> {
     let upstream = Upstream::echo();
     let proxy = Setup::new()
@@ -72,7 +73,7 @@ fn known_metrics() -> BTreeSet<String> {
 }
 
 #[test]
-fn alerts_and_dashboard_ask_for_metrics_that_exist() {
+fn alerts_and_dashboard_use_only_metrics_that_exist() {
     let known = known_metrics();
     let dashboard: Value = serde_json::from_str(&read("grafana/dashboard.json")).unwrap();
     let mut expressions = String::new();
@@ -88,7 +89,7 @@ fn alerts_and_dashboard_ask_for_metrics_that_exist() {
         let unknown: Vec<_> = used.difference(&known).collect();
         assert!(unknown.is_empty(), "{place}: {unknown:?}");
     }
-    // The other way round: nothing that is counted goes unseen.
+    // The other way round: the dashboard shows every metric.
     for name in &known {
         let base = ["_bucket", "_sum", "_count"]
             .iter()
@@ -130,7 +131,7 @@ fn every_alert_has_a_test() {
 }
 
 #[test]
-fn manifests_of_edges_load() {
+fn deployed_manifests_load_without_warnings() {
     let dir = tempfile::tempdir().unwrap();
     let names = [
         "openai_api_key",
@@ -157,7 +158,7 @@ fn manifests_of_edges_load() {
     assert!(output.status.success(), "{report}");
     assert_eq!(report["warnings"], json!([]));
     assert_eq!(report["loaded"]["routes"], manifests.len());
-    // Each key is one that a manifest asks for.
+    // Each of these keys is used by a manifest.
     for name in &names[..4] {
         let used = manifests
             .iter()
@@ -167,7 +168,7 @@ fn manifests_of_edges_load() {
 }
 
 #[test]
-fn the_conf_of_edges_loads() {
+fn deployed_conf_loads_without_warnings() {
     let dir = tempfile::tempdir().unwrap();
     write(
         &dir.path().join("credentials"),
@@ -180,7 +181,7 @@ fn the_conf_of_edges_loads() {
     assert!(output.status.success(), "{said}");
 }
 
-/// The commands of ours in a text: whatever follows `ati` and begins with `proxy` or `edge`.
+/// The `ati` command lines in a unit or a Dockerfile, without the program's name.
 fn commands(text: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for line in text.lines() {
@@ -199,7 +200,7 @@ fn commands(text: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn units_and_image_use_flags_that_exist() {
+fn units_and_image_use_only_flags_that_exist() {
     let dir = tempfile::tempdir().unwrap();
     let mut checked = 0;
     let mut places = files("systemd", ".service");
@@ -234,9 +235,9 @@ fn units_and_image_use_flags_that_exist() {
     assert!(checked >= 10, "only {checked} flags found");
 }
 
-/// A drain that systemd cuts short is none.
+/// systemd kills at its timeout, which must not cut a drain short.
 #[test]
-fn systemd_waits_longer_than_a_drain() {
+fn systemd_stop_timeout_exceeds_the_drain() {
     let conf: toml::Table = read("ati.toml").parse().unwrap();
     let drain = conf["server"]["drain_seconds"].as_integer().unwrap();
     for unit in ["systemd/ati.service", "systemd/ati@.service"] {
@@ -249,10 +250,10 @@ fn systemd_waits_longer_than_a_drain() {
     }
 }
 
-/// The end of one process is never the end of the service: neither of a child that had too much memory, nor of a successor beside the
-/// one that it took over from.
+/// The service goes on when one of its processes ends: a server process that the OOM killer ended,
+/// or a predecessor or successor during a hand-over.
 #[test]
-fn only_an_operator_ends_the_service() {
+fn units_restart_always_and_survive_a_child_killed_for_memory() {
     for unit in ["systemd/ati.service", "systemd/ati@.service"] {
         let text = read(unit);
         for line in ["Restart=always", "OOMPolicy=continue"] {
@@ -261,9 +262,9 @@ fn only_an_operator_ends_the_service() {
     }
 }
 
-/// What a stop waits for is decided by a shell, here with a process and a group of our own.
+/// The script in ExecStop, run here with processes and a cgroup file made by the test.
 #[test]
-fn a_stop_waits_for_predecessors_that_drain() {
+fn unit_stop_waits_for_draining_predecessors() {
     let dir = tempfile::tempdir().unwrap();
     let text = read("systemd/ati.service");
     let script = text
@@ -304,7 +305,7 @@ fn a_stop_waits_for_predecessors_that_drain() {
 
 /// The unit for one edge and the one for several differ in paths and nothing else.
 #[test]
-fn both_units_are_alike() {
+fn units_for_one_and_for_several_edges_differ_only_in_paths() {
     let one = read("systemd/ati.service");
     let several = read("systemd/ati@.service");
     let alike = several

@@ -1,4 +1,4 @@
-//! What an operator asks when something is wrong.
+//! `ati doctor`, and the health of credentials.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ati::auth::keys::PrivateKey;
 use serde_json::{Value, json};
 
-use crate::support::ati::{Setup, command, stderr, stdout, tells_nothing, write};
+use crate::support::ati::{Setup, command, stderr, stdout, tells_nothing, tool, write};
 use crate::support::http::Client;
 use crate::support::upstream::Upstream;
 
@@ -36,7 +36,7 @@ fn has(found: &[Value], check: &str, status: &str, message: &str) -> bool {
     })
 }
 
-/// A folder in which nothing is wrong but what a test does to it.
+/// A folder in which nothing is wrong.
 fn healthy(upstream: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     write(
@@ -47,34 +47,67 @@ fn healthy(upstream: &str) -> tempfile::TempDir {
     write(
         &dir.path().join("manifests/svc.toml"),
         format!(
-            "[provider]\nname = 'svc'\nhandler = 'passthrough'\nbase_url = '{upstream}'\npath_prefix = '/svc'\nauth_type = 'bearer'\nauth_key_name = 'key'"
+            r#"
+                [provider]
+                name = 'svc'
+                handler = 'passthrough'
+                base_url = '{upstream}'
+                path_prefix = '/svc'
+                auth_type = 'bearer'
+                auth_key_name = 'key'
+            "#
         ),
     );
     dir
 }
 
+/// An upstream whose clock is this many seconds off.
+fn upstream_with_clock(offset: i64) -> Upstream {
+    let now = ati::clock::unix_now() as i64 + offset;
+    let at = time::OffsetDateTime::from_unix_timestamp(now).unwrap();
+    let date = at
+        .format(&time::format_description::well_known::Rfc2822)
+        .unwrap();
+    let date = date.replace("+0000", "GMT");
+    Upstream::fixed(format!("HTTP/1.1 204 X\r\ndate: {date}\r\n\r\n"))
+}
+
+/// A healthy folder with a key pair, and the environment that names it.
+struct Healthy {
+    dir: tempfile::TempDir,
+    public: String,
+    private: String,
+}
+
+impl Healthy {
+    fn new(upstream: &Upstream) -> Self {
+        let dir = healthy(&upstream.url());
+        let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+        let (public, private) = (at("public.pem"), at("private.pem"));
+        let key = PrivateKey::generate().unwrap();
+        write(Path::new(&public), key.public().to_pem());
+        write(Path::new(&private), key.to_pem().as_bytes());
+        Healthy {
+            dir,
+            public,
+            private,
+        }
+    }
+
+    fn env(&self) -> [(&str, &str); 2] {
+        [
+            ("ATI_JWT_PUBLIC_KEY", &self.public),
+            ("ATI_JWT_PRIVATE_KEY", &self.private),
+        ]
+    }
+}
+
 #[test]
-fn a_healthy_folder_is_healthy_and_each_ailment_has_its_cure() {
-    let date = |offset: i64| {
-        let now = ati::clock::unix_now() as i64 + offset;
-        let at = time::OffsetDateTime::from_unix_timestamp(now).unwrap();
-        at.format(&time::format_description::well_known::Rfc2822)
-            .unwrap()
-            .replace("+0000", "GMT")
-    };
-    let right = Upstream::fixed(format!("HTTP/1.1 204 X\r\ndate: {}\r\n\r\n", date(0)));
-    let off = Upstream::fixed(format!("HTTP/1.1 204 X\r\ndate: {}\r\n\r\n", date(-600)));
-    let dir = healthy(&right.url());
-    let dir = dir.path();
-    let key = PrivateKey::generate().unwrap();
-    write(&dir.join("public.pem"), key.public().to_pem());
-    write(&dir.join("private.pem"), key.to_pem().as_bytes());
-    let (public, private) = (dir.join("public.pem"), dir.join("private.pem"));
-    let env = [
-        ("ATI_JWT_PUBLIC_KEY", public.to_str().unwrap()),
-        ("ATI_JWT_PRIVATE_KEY", private.to_str().unwrap()),
-    ];
-    let (code, found) = doctor(dir, &env, &[]);
+fn doctor_on_a_healthy_folder_finds_no_failure() {
+    let upstream = upstream_with_clock(0);
+    let healthy = Healthy::new(&upstream);
+    let dir = healthy.dir.path();
+    let (code, found) = doctor(dir, &healthy.env(), &[]);
     assert_eq!(code, 0, "{found:#?}");
     assert!(
         found.iter().all(|finding| finding["status"] != "fail"),
@@ -105,25 +138,46 @@ fn a_healthy_folder_is_healthy_and_each_ailment_has_its_cure() {
         "{}",
         stdout(&text)
     );
+}
 
+#[test]
+fn doctor_names_each_problem_with_its_fix() {
+    let (right, off) = (upstream_with_clock(0), upstream_with_clock(-600));
+    let healthy = Healthy::new(&right);
+    let dir = healthy.dir.path();
     std::fs::set_permissions(dir.join("credentials"), PermissionsExt::from_mode(0o644)).unwrap();
     write(
         &dir.join("manifests/off.toml"),
         format!(
-            "[provider]\nname = 'off'\nbase_url = '{}'\nauth_type = 'bearer'\nauth_key_name = 'absent'\n[[tools]]\nname = 't'",
+            r#"
+                [provider]
+                name = 'off'
+                base_url = '{}'
+                auth_type = 'bearer'
+                auth_key_name = 'absent'
+
+                [[tools]]
+                name = 't'
+            "#,
             off.url()
         ),
     );
     write(
         &dir.join("manifests/dead.toml"),
-        "[provider]\nname = 'dead'\nbase_url = 'http://127.0.0.1:1'\n[[tools]]\nname = 'd'",
+        r#"
+            [provider]
+            name = 'dead'
+            base_url = 'http://127.0.0.1:1'
+
+            [[tools]]
+            name = 'd'
+        "#,
     );
-    write(&public, PrivateKey::generate().unwrap().public().to_pem());
-    let (code, found) = doctor(
-        dir,
-        &[env[0], env[1], ("ATI_AUDIT_FILE", "/proc/nowhere/x")],
-        &[],
-    );
+    let other = PrivateKey::generate().unwrap().public().to_pem();
+    write(Path::new(&healthy.public), other);
+    let [public, private] = healthy.env();
+    let env = [public, private, ("ATI_AUDIT_FILE", "/proc/nowhere/x")];
+    let (code, found) = doctor(dir, &env, &[]);
     assert_eq!(code, 1);
     for (check, status, message) in [
         ("permissions", "fail", "has mode 644"),
@@ -142,12 +196,15 @@ fn a_healthy_folder_is_healthy_and_each_ailment_has_its_cure() {
             "{check} {message}: {found:#?}"
         );
     }
-    assert!(
-        found
-            .iter()
-            .filter(|f| f["status"] != "ok")
-            .all(|f| f["fix"].is_string())
-    );
+    let mut problems = found.iter().filter(|f| f["status"] != "ok");
+    assert!(problems.all(|f| f["fix"].is_string()), "{found:#?}");
+}
+
+#[test]
+fn doctor_on_files_that_cannot_be_parsed_still_reports() {
+    let upstream = upstream_with_clock(0);
+    let folder = healthy(&upstream.url());
+    let dir = folder.path();
     write(&dir.join("credentials"), "{");
     write(&dir.join("manifests/broken.toml"), "[provider");
     let (code, found) = doctor(dir, &[], &["--offline"]);
@@ -160,7 +217,7 @@ fn a_healthy_folder_is_healthy_and_each_ailment_has_its_cure() {
 }
 
 #[test]
-fn a_key_that_is_revoked_at_the_upstream_shows() {
+fn credential_revoked_by_its_upstream_is_reported_as_refused() {
     let revoked = Arc::new(AtomicBool::new(false));
     let theirs = revoked.clone();
     let api = Upstream::answering(move |_, stream| {
@@ -177,9 +234,14 @@ fn a_key_that_is_revoked_at_the_upstream_shows() {
     });
     let proxy = Setup::new()
         .credentials(&json!({"route_key": "planted-route-key", "tool_key": "planted-tool-key", "idle_key": "planted-idle-key"}))
-        .route("svc", &api.url(), "path_prefix = '/svc'\nauth_type = 'bearer'\nauth_key_name = 'route_key'\nforward_authorization_paths = ['/own']")
-        .tools("p", &api.url(), "auth_type = 'bearer'\nauth_key_name = 'tool_key'", "[[tools]]\nname = 'p'")
-        .tools("q", &api.url(), "auth_type = 'bearer'\nauth_key_name = 'idle_key'", "[[tools]]\nname = 'q'")
+        .route("svc", &api.url(), r#"
+            path_prefix = '/svc'
+            auth_type = 'bearer'
+            auth_key_name = 'route_key'
+            forward_authorization_paths = ['/own']
+        "#)
+        .tools("p", &api.url(), "auth_type = 'bearer'\nauth_key_name = 'tool_key'", &tool("p", ""))
+        .tools("q", &api.url(), "auth_type = 'bearer'\nauth_key_name = 'idle_key'", &tool("q", ""))
         .start();
     let use_both = || {
         proxy.client().get("/svc/x");
@@ -205,10 +267,10 @@ fn a_key_that_is_revoked_at_the_upstream_shows() {
         [pair("route_key", "refused"), pair("tool_key", "refused")]
     );
     proxy.settles(r#"ati_credential_refused_total{name="tool_key"}"#, 1.0);
-    assert!(
-        proxy.metric(r#"ati_credential_last_success_timestamp_seconds{name="route_key"}"#) > 1e9
-    );
-    // What a caller presents itself is not ours to judge.
+    let success =
+        proxy.metric(r#"ati_credential_last_success_timestamp_seconds{name="route_key"}"#);
+    assert!(success.is_some_and(|at| at > 1e9), "{success:?}");
+    // The refusal of a credential that the caller brought isn't counted.
     proxy.client().send(
         "GET",
         "/svc/own",
@@ -231,7 +293,7 @@ fn a_key_that_is_revoked_at_the_upstream_shows() {
 }
 
 #[test]
-fn a_key_that_was_replaced_is_given_another_chance() {
+fn credential_replaced_by_a_reload_is_no_longer_refused() {
     let api = Upstream::fixed("HTTP/1.1 401 X\r\ncontent-length: 0\r\n\r\n");
     let proxy = Setup::new()
         .credentials(&json!({"key": "planted-dead-key"}))
@@ -239,7 +301,7 @@ fn a_key_that_was_replaced_is_given_another_chance() {
             "p",
             &api.url(),
             "auth_type = 'bearer'\nauth_key_name = 'key'",
-            "[[tools]]\nname = 'p'",
+            &tool("p", ""),
         )
         .start();
     let state = || {

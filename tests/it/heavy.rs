@@ -1,4 +1,4 @@
-//! Size and numbers. Run by `make test-full`.
+//! Large bodies and many connections. Run by `make test-full`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use crate::support::upstream::Upstream;
 const SIZE: u64 = 2 << 30;
 const CHUNK: usize = 1 << 20;
 
-/// Megabytes that the process has, and the most that it ever had.
+/// Memory of the process in MiB: now, and at its peak.
 fn memory(proxy: &Proxy) -> (u64, u64) {
     let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.pid())).unwrap();
     let field = |name: &str| {
@@ -34,7 +34,7 @@ fn read_head(stream: &mut TcpStream) {
 
 #[test]
 #[ignore = "heavy"]
-fn two_gibibytes_each_way_need_no_memory() {
+fn two_gibibytes_each_way_are_streamed_in_constant_memory() {
     let swallowed = Arc::new(AtomicU64::new(0));
     let counted = swallowed.clone();
     let sink = Upstream::raw(move |mut stream| {
@@ -103,7 +103,7 @@ fn two_gibibytes_each_way_need_no_memory() {
 
 #[test]
 #[ignore = "heavy"]
-fn thousands_of_idle_connections_come_and_go() {
+fn thousands_of_idle_connections_are_released_when_closed() {
     let upstream = Upstream::echo();
     let sockets = Upstream::raw(|mut stream| {
         read_head(&mut stream);
@@ -113,7 +113,13 @@ fn thousands_of_idle_connections_come_and_go() {
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
     let proxy = Setup::new()
-        .conf("[log]\naccess = false\nsignatures = false\n")
+        .conf(
+            r#"
+                [log]
+                access = false
+                signatures = false
+            "#,
+        )
         .route("svc", &upstream.url(), "path_prefix = '/svc'")
         .route(
             "ws",
@@ -124,7 +130,7 @@ fn thousands_of_idle_connections_come_and_go() {
     proxy.client().get("/svc/x");
     let at_rest = proxy.descriptors();
 
-    // Each asks as soon as it is there: who says nothing for long isn't kept.
+    // Each sends a request at once: a connection that stays silent is closed.
     let idle: Vec<Client> = (0..2000)
         .map(|_| {
             let mut client = proxy.client();
@@ -150,10 +156,8 @@ fn thousands_of_idle_connections_come_and_go() {
 
     drop(idle);
     drop(tunnels);
-    eventually("all gone", || {
-        (proxy.metric(r#"ati_in_flight{route="ws"}"#) == 0.0).then_some(())
-    });
-    // A few to the upstream are kept for the next request.
+    proxy.settles(r#"ati_in_flight{route="ws"}"#, 0.0);
+    // A few connections to the upstream are kept for the next request.
     eventually("descriptors back", || {
         (proxy.descriptors() <= at_rest + 16).then_some(())
     });

@@ -2,9 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::ati::{Proxy, Setup};
+use crate::support::free_address;
 use crate::support::upstream::Upstream;
 
 /// Reads one request's header.
@@ -16,7 +17,7 @@ fn read_head(stream: &mut TcpStream) {
     }
 }
 
-/// Answers with these bytes, then hangs up.
+/// Answers with these bytes, then closes the connection.
 fn says(bytes: &'static [u8]) -> Upstream {
     Upstream::raw(move |mut stream| {
         read_head(&mut stream);
@@ -38,28 +39,23 @@ fn start(upstream: &Upstream, more: &str) -> Proxy {
         .start()
 }
 
-/// The refusal, and that the next request on the caller's connection, or a new one, is served.
+/// The refusal and its words. It says that the caller's connection ends, ends it, and the next
+/// connection is served.
 fn refused(proxy: &Proxy, status: u16, words: &str) {
     let mut client = proxy.client();
     let response = client.get("/bad/x");
     assert_eq!(response.status, status, "{}", response.text());
     assert!(response.text().contains(words), "{}", response.text());
+    assert_eq!(response.header("connection"), Some("close"));
+    assert!(client.is_closed());
     assert_eq!(proxy.client().get("/good/x").status, 200);
 }
 
 #[test]
-fn nobody_there() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+fn upstream_without_a_listener_gets_502() {
+    let closed = free_address();
     let proxy = Setup::new()
-        .route(
-            "bad",
-            &format!("http://127.0.0.1:{port}"),
-            "path_prefix = '/bad'",
-        )
+        .route("bad", &format!("http://{closed}"), "path_prefix = '/bad'")
         .start();
     let response = proxy.client().get("/bad/x");
     assert_eq!(
@@ -69,7 +65,7 @@ fn nobody_there() {
             "bad gateway: upstream error: connection refused or unreachable"
         )
     );
-    assert!(!response.text().contains(&port.to_string()));
+    assert!(!response.text().contains(&closed.port().to_string()));
     proxy.settles(
         r#"ati_upstream_errors_total{kind="connect",route="bad"}"#,
         1.0,
@@ -77,12 +73,12 @@ fn nobody_there() {
 }
 
 #[test]
-fn closes_without_an_answer() {
+fn upstream_closing_without_an_answer_gets_502() {
     refused(&start(&says(b""), ""), 502, "it closed the connection");
 }
 
 #[test]
-fn resets() {
+fn upstream_resetting_the_connection_gets_502() {
     let upstream = Upstream::raw(|mut stream| {
         read_head(&mut stream);
         // Closing with unread bytes in the buffer sends a reset.
@@ -93,7 +89,7 @@ fn resets() {
 }
 
 #[test]
-fn never_answers() {
+fn upstream_that_never_answers_gets_504() {
     let upstream = Upstream::raw(|mut stream| {
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
@@ -110,7 +106,7 @@ fn never_answers() {
 }
 
 #[test]
-fn stops_in_the_middle() {
+fn upstream_stalling_in_its_answer_cuts_the_answer_off() {
     let upstream = Upstream::raw(|mut stream| {
         read_head(&mut stream);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf");
@@ -121,23 +117,30 @@ fn stops_in_the_middle() {
     assert_eq!(proxy.client().get("/good/x").status, 200);
 }
 
+/// As many bytes as take longer than two seconds, at 60 ms each.
+const TRICKLED: &[u8; 40] = b"a body that comes slowly, byte for byte.";
+
 #[test]
-fn trickles_but_comes() {
+fn upstream_slower_in_all_than_the_read_timeout_is_waited_for() {
     let upstream = Upstream::raw(|mut stream| {
         read_head(&mut stream);
-        for byte in b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello" {
+        let head = b"HTTP/1.1 200 OK\r\ncontent-length: 40\r\n\r\n";
+        for byte in head.iter().chain(TRICKLED) {
             let _ = stream.write_all(&[*byte]);
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(60));
         }
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
-    // Slower than the timeout in all, never silent for that long.
-    let proxy = start(&upstream, "read_timeout_seconds = 1");
-    assert_eq!(proxy.client().get("/bad/x").text(), "hello");
+    let proxy = start(&upstream, "read_timeout_seconds = 2");
+    let started = Instant::now();
+    assert_eq!(proxy.client().get("/bad/x").body, TRICKLED);
+    // Header and body each took longer than the timeout, which applies to a single read.
+    let took = started.elapsed();
+    assert!(took > Duration::from_millis(4600), "{took:?}");
 }
 
 #[test]
-fn promises_more_than_it_sends() {
+fn upstream_sending_less_than_promised_cuts_the_answer_off() {
     let proxy = start(
         &says(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf"),
         "",
@@ -147,13 +150,13 @@ fn promises_more_than_it_sends() {
 }
 
 #[test]
-fn sends_more_than_it_promised() {
+fn upstream_sending_more_than_promised_cannot_forge_an_answer() {
     let upstream = Upstream::fixed(
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged",
     );
     let proxy = start(&upstream, "");
     for _ in 0..5 {
-        // The second answer is never given to anybody, on whichever connection they ask.
+        // The surplus bytes are never taken for the answer to another request.
         let mut client = proxy.client();
         assert_eq!(client.get("/bad/x").text(), "ok");
         assert_eq!(client.get("/good/x").status, 200);
@@ -162,7 +165,7 @@ fn sends_more_than_it_promised() {
 }
 
 #[test]
-fn speaks_nonsense() {
+fn upstream_not_speaking_http_gets_502() {
     refused(
         &start(&says(b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), ""),
         502,
@@ -184,7 +187,7 @@ fn speaks_nonsense() {
 }
 
 #[test]
-fn switches_protocols_unasked() {
+fn upstream_switching_protocols_unasked_gets_502() {
     let upstream = says(
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nraw bytes",
     );
@@ -192,7 +195,7 @@ fn switches_protocols_unasked() {
 }
 
 #[test]
-fn a_failed_upstream_says_that_the_connection_ends() {
+fn upstream_failure_closes_the_callers_connection() {
     let proxy = start(&says(b""), "");
     let mut client = proxy.client();
     let response = client.get("/bad/x");
@@ -204,7 +207,7 @@ fn a_failed_upstream_says_that_the_connection_ends() {
 }
 
 #[test]
-fn has_too_many_headers() {
+fn upstream_with_too_many_headers_gets_502() {
     let upstream = Upstream::raw(|mut stream| {
         read_head(&mut stream);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
@@ -222,7 +225,7 @@ fn has_too_many_headers() {
 }
 
 #[test]
-fn answers_before_the_request_is_whole() {
+fn upstream_answering_before_the_request_is_whole_is_passed_on() {
     let upstream =
         says(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno");
     let proxy = start(&upstream, "");

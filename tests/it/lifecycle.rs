@@ -1,4 +1,4 @@
-//! Starting, reloading, being too busy, ending.
+//! Start, limits, reload and drain of a proxy.
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
@@ -9,10 +9,14 @@ use crate::support::ati::{Proxy, Setup};
 use crate::support::eventually;
 use crate::support::http::{Client, Wire};
 
-const QUIET: &str = "[log]\naccess = false\nsignatures = false\n";
+const QUIET: &str = r#"
+    [log]
+    access = false
+    signatures = false
+"#;
 
 #[test]
-fn two_at_once_get_ports_of_their_own() {
+fn two_proxies_on_port_0_get_different_ports() {
     let (one, two) = (Setup::new().start(), Setup::new().start());
     assert_ne!(one.edge, two.edge);
     for proxy in [&one, &two] {
@@ -21,7 +25,7 @@ fn two_at_once_get_ports_of_their_own() {
 }
 
 #[test]
-fn a_taken_port_is_one_line_at_once() {
+fn start_on_a_taken_port_fails_with_one_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     for flag in ["--port", "--admin"] {
@@ -50,7 +54,7 @@ fn a_taken_port_is_one_line_at_once() {
 }
 
 #[test]
-fn idle_it_ends_at_once_whoever_is_still_connected() {
+fn sigterm_with_only_idle_connections_ends_at_once() {
     let mut proxy = Setup::new().start();
     let mut idle = proxy.client();
     idle.get("/health");
@@ -64,14 +68,12 @@ fn idle_it_ends_at_once_whoever_is_still_connected() {
 }
 
 #[test]
-fn a_request_in_flight_is_waited_for() {
+fn drain_waits_for_a_request_in_flight() {
     let mut proxy = Setup::new().start();
     let mut slow = proxy.client();
-    // The refusal is written, then the rest of the body is read away: the request is in flight until it came.
+    // After the refusal the rest of the body is read: the request is in flight until then.
     slow.write(b"POST /nothing HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab");
-    eventually("the request", || {
-        (proxy.metric(r#"ati_in_flight{route="unmatched"}"#) == 1.0).then_some(())
-    });
+    proxy.settles(r#"ati_in_flight{route="unmatched"}"#, 1.0);
     proxy.signal("TERM");
     proxy.log.wait_for("draining");
     let mut admin = Client::connect(proxy.admin);
@@ -85,28 +87,24 @@ fn a_request_in_flight_is_waited_for() {
 }
 
 #[test]
-fn the_drain_has_a_deadline() {
+fn drain_past_its_deadline_ends_the_process() {
     let mut proxy = Setup::new().conf("[server]\ndrain_seconds = 0\n").start();
     let mut slow = proxy.client();
     slow.write(b"POST /nothing HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab");
-    eventually("the request", || {
-        (proxy.metric(r#"ati_in_flight{route="unmatched"}"#) == 1.0).then_some(())
-    });
+    proxy.settles(r#"ati_in_flight{route="unmatched"}"#, 1.0);
     proxy.signal("TERM");
     assert_eq!(proxy.wait().code(), Some(0));
     proxy.log.wait_for("drain deadline reached");
 }
 
 #[test]
-fn more_requests_than_allowed_get_503() {
+fn requests_over_the_limit_get_503() {
     let proxy = Setup::new()
         .conf("[limits]\nrequests_in_flight = 1\n")
         .start();
     let mut slow = proxy.client();
     slow.write(b"POST /nothing HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab");
-    eventually("the request", || {
-        (proxy.metric(r#"ati_in_flight{route="unmatched"}"#) == 1.0).then_some(())
-    });
+    proxy.settles(r#"ati_in_flight{route="unmatched"}"#, 1.0);
     let refused = proxy.client().get("/health");
     assert_eq!(refused.status, 503);
     assert_eq!(refused.header("retry-after"), Some("1"));
@@ -118,7 +116,7 @@ fn more_requests_than_allowed_get_503() {
 }
 
 #[test]
-fn more_connections_than_allowed_get_503() {
+fn connections_over_the_limit_get_503() {
     let proxy = Setup::new().conf("[limits]\nconnections = 2\n").start();
     let (mut one, mut two) = (proxy.client(), proxy.client());
     one.get("/health");
@@ -130,15 +128,19 @@ fn more_connections_than_allowed_get_503() {
     eventually("room again", || {
         (proxy.client().get("/health").status == 200).then_some(())
     });
-    eventually("the refusal counted", || {
-        (proxy.metric(r#"ati_refusals_total{reason="too_many_connections"}"#) >= 1.0).then_some(())
-    });
+    proxy.rises_to(r#"ati_refusals_total{reason="too_many_connections"}"#, 1.0);
 }
 
 #[test]
-fn a_header_that_never_ends_is_cut_off() {
+fn request_header_that_never_ends_is_cut_off() {
     let proxy = Setup::new()
-        .conf("[limits]\nheader_seconds = 1\nkeepalive_seconds = 1\n")
+        .conf(
+            r#"
+                [limits]
+                header_seconds = 1
+                keepalive_seconds = 1
+            "#,
+        )
         .start();
     for first_request in [true, false] {
         let mut client = proxy.client();
@@ -147,7 +149,7 @@ fn a_header_that_never_ends_is_cut_off() {
         }
         let started = Instant::now();
         client.write(b"GET /health HTTP/1.1\r\nx: ");
-        // A byte now and then: each read is quick, the header never comes.
+        // A byte now and then: each read is quick, the header never ends.
         while client.try_write(b"a").is_ok() {
             assert!(started.elapsed() < Duration::from_secs(20), "still open");
             std::thread::sleep(Duration::from_millis(50));
@@ -156,13 +158,22 @@ fn a_header_that_never_ends_is_cut_off() {
 }
 
 #[test]
-fn a_caller_that_takes_nothing_is_cut_off() {
+fn caller_that_reads_nothing_is_cut_off() {
     let proxy = Setup::new()
-        .conf("[limits]\nstall_seconds = 1\nrequests_in_flight = 1\n[log]\naccess = false\nsignatures = false\n")
+        .conf(
+            r#"
+                [limits]
+                stall_seconds = 1
+                requests_in_flight = 1
+                [log]
+                access = false
+                signatures = false
+            "#,
+        )
         .start();
     let mut greedy = proxy.client();
     let request = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1000);
-    // Asks for more and more, and reads nothing, until it is thrown out.
+    // Sends requests and reads no answer, until the connection is closed.
     while greedy.try_write(&request).is_ok() {}
     eventually("room for others", || {
         (proxy.client().get("/health").status == 200).then_some(())
@@ -179,7 +190,7 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn it_ends_even_when_nobody_reads_its_log() {
+fn sigterm_with_an_unread_log_still_ends() {
     let setup = Setup::new();
     let mut child = setup
         .command()
@@ -203,7 +214,7 @@ fn it_ends_even_when_nobody_reads_its_log() {
 }
 
 #[test]
-fn more_connections_than_descriptors_are_refused_not_left_hanging() {
+fn connections_beyond_the_descriptor_limit_get_503() {
     let setup = Setup::new();
     let inner = setup.command();
     let mut shell = std::process::Command::new("sh");
@@ -232,7 +243,7 @@ fn more_connections_than_descriptors_are_refused_not_left_hanging() {
     assert_eq!(Client::connect(proxy.admin).get("/ready").status, 200);
 }
 
-/// Whoever still connects while the proxy stops is answered or refused.
+/// Connections that are made while the proxy stops are answered or refused, never dropped.
 fn drains_without_losing<S: Wire>(
     mut proxy: Proxy,
     connect: impl Fn() -> Option<Client<S>> + Sync,
@@ -241,7 +252,7 @@ fn drains_without_losing<S: Wire>(
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                // A new connection per request, until nobody listens any more.
+                // A new connection per request, until connections are refused.
                 while let Some(mut client) = connect() {
                     if client.try_get("/health").is_none() {
                         unanswered.fetch_add(1, Ordering::Relaxed);
@@ -249,11 +260,10 @@ fn drains_without_losing<S: Wire>(
                 }
             });
         }
-        eventually("some traffic", || {
-            (proxy.metric(r#"ati_requests_total{method="GET",route="/health",status="2xx"}"#)
-                > 200.0)
-                .then_some(())
-        });
+        proxy.rises_to(
+            r#"ati_requests_total{method="GET",route="/health",status="2xx"}"#,
+            201.0,
+        );
         proxy.signal("TERM");
         assert_eq!(proxy.wait().code(), Some(0));
     });
@@ -261,18 +271,22 @@ fn drains_without_losing<S: Wire>(
 }
 
 #[test]
-fn a_drain_answers_whoever_got_through() {
+fn drain_answers_every_accepted_tcp_connection() {
     let proxy = Setup::new().conf(QUIET).start();
     let edge = proxy.edge;
     drains_without_losing(proxy, || Client::try_connect(edge).ok());
 }
 
 #[test]
-fn a_drain_answers_whoever_got_through_a_unix_socket() {
+fn drain_answers_every_accepted_unix_connection() {
     let setup = Setup::new();
     let path = setup.path().join("edge.sock");
     let listener = format!(
-        "[[listener]]\nname = \"local\"\nlisten = \"unix:{}\"\n",
+        r#"
+            [[listener]]
+            name = "local"
+            listen = "unix:{}"
+        "#,
         path.display()
     );
     let proxy = setup.conf(&format!("{QUIET}{listener}")).start();
@@ -283,7 +297,7 @@ fn a_drain_answers_whoever_got_through_a_unix_socket() {
 }
 
 #[test]
-fn settings_are_reloaded_whole_or_not_at_all() {
+fn reload_with_a_bad_setting_applies_none() {
     let proxy = Setup::new().conf("[signature]\nmode = \"warn\"\n").start();
     let header = |proxy: &crate::support::ati::Proxy| {
         proxy
@@ -295,7 +309,12 @@ fn settings_are_reloaded_whole_or_not_at_all() {
     assert!(header(&proxy).is_some());
     crate::support::ati::write(
         &proxy.path("ati.toml"),
-        "[signature]\nmode = \"log\"\n[server]\nworkers = 7\n",
+        r#"
+            [signature]
+            mode = "log"
+            [server]
+            workers = 7
+        "#,
     );
     assert_eq!(proxy.reload()["message"], "reload done");
     assert!(header(&proxy).is_none());
@@ -307,7 +326,11 @@ fn settings_are_reloaded_whole_or_not_at_all() {
     );
     crate::support::ati::write(
         &proxy.path("ati.toml"),
-        "[signature]\nmode = \"warn\"\ntypo = 1\n",
+        r#"
+            [signature]
+            mode = "warn"
+            typo = 1
+        "#,
     );
     let failed = proxy.reload();
     assert!(

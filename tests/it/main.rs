@@ -1,4 +1,4 @@
-//! One binary that asks the real `ati` what its users would ask it.
+//! Integration tests: they run the real `ati` binary, and talk to it over real sockets.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod arch;

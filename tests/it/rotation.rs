@@ -1,4 +1,4 @@
-//! Old and new side by side: nobody has to change at the same moment as we do.
+//! Rotation of signing secrets and token keys: the old ones stay valid next to the new ones.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -19,7 +19,7 @@ fn date(unix: u64) -> String {
     ati::telemetry::audit::timestamp(at)
 }
 
-/// What the edge makes of a request that is signed with this secret.
+/// Status and text of a request that is signed with this secret.
 fn signed(proxy: &Proxy, secret: &str) -> (u16, String) {
     let header = sign_at(secret, now(), "GET", "/svc/x");
     let response = proxy
@@ -45,7 +45,7 @@ fn tools(proxy: &Proxy, token: &str) -> u16 {
 }
 
 #[test]
-fn the_previous_signing_secret_counts_until_its_date() {
+fn previous_signing_secret_is_valid_until_its_date() {
     let api = Upstream::echo();
     let keyring = |not_after: Option<u64>| {
         let mut all = json!({"sandbox_signing_shared_secret": "planted-new", "sandbox_signing_shared_secret_previous": "planted-old"});
@@ -75,7 +75,7 @@ fn the_previous_signing_secret_counts_until_its_date() {
     );
     assert_eq!(proxy.reload()["message"], "reload done");
     assert_eq!(signed(&proxy, "planted-old").0, 200);
-    // The date passes while it runs: no reload is needed.
+    // The date passes without a reload.
     write(
         &proxy.path("credentials"),
         keyring(Some(now() + 1)).to_string(),
@@ -88,7 +88,7 @@ fn the_previous_signing_secret_counts_until_its_date() {
 }
 
 #[test]
-fn several_keys_verify_tokens_by_their_names() {
+fn tokens_are_verified_by_the_key_that_their_kid_names() {
     let keys: Vec<PrivateKey> = (0..3).map(|_| PrivateKey::generate().unwrap()).collect();
     let setup = Setup::new();
     let folder = setup.path().join("keys");
@@ -104,7 +104,7 @@ fn several_keys_verify_tokens_by_their_names() {
     for (n, proxy) in [setup.start(), other.start()].iter().enumerate() {
         assert_eq!(tools(proxy, &bearer(&keys[0], Some("a-new"))), 200);
         assert_eq!(tools(proxy, &bearer(&keys[1], Some("b-old"))), 200);
-        // A name that isn't there, a name of another key, a key that isn't there.
+        // An unknown kid, the kid of another key, an unknown key.
         for (key, kid) in [(0, "c"), (0, "b-old"), (2, "a-new"), (1, "ati-proxy-1")] {
             assert_eq!(
                 tools(proxy, &bearer(&keys[key], Some(kid))),
@@ -112,7 +112,7 @@ fn several_keys_verify_tokens_by_their_names() {
                 "{key} {kid}"
             );
         }
-        // Without a name it is the first.
+        // A token without a kid is verified with the first key.
         let unnamed = |key: &PrivateKey| {
             use base64::Engine as _;
             use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
@@ -173,7 +173,7 @@ fn several_keys_verify_tokens_by_their_names() {
 }
 
 #[test]
-fn twenty_rotations_of_everything_lose_no_request() {
+fn twenty_rotations_of_all_keys_fail_no_request() {
     let api = Upstream::echo();
     let keys: Vec<PrivateKey> = (0..=20).map(|_| PrivateKey::generate().unwrap()).collect();
     let secret = |n: usize| format!("planted-secret-{n}");
@@ -200,12 +200,16 @@ fn twenty_rotations_of_everything_lose_no_request() {
         .route(
             "svc",
             &api.url(),
-            "path_prefix = '/svc'\nauth_type = 'bearer'\nauth_key_name = 'key'",
+            r#"
+                path_prefix = '/svc'
+                auth_type = 'bearer'
+                auth_key_name = 'key'
+            "#,
         )
         .arg("--sig-verify-mode")
         .arg("enforce")
         .start();
-    // What callers know: they hear of a rotation after it happened.
+    // The rotation that callers know of: they learn of each one after it happened.
     let (known, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (seen, served) = ([0; 4].map(AtomicUsize::new), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -237,7 +241,7 @@ fn twenty_rotations_of_everything_lose_no_request() {
                 (served.load(Ordering::Relaxed) > before + 10).then_some(())
             });
             known.store(n, Ordering::SeqCst);
-            // Nobody falls behind by more than one.
+            // All callers use the new keys before the next rotation.
             crate::support::eventually("requests of all under the new ones", || {
                 seen.iter()
                     .all(|seen| seen.load(Ordering::SeqCst) == n)

@@ -1,7 +1,7 @@
-//! What an attacker asks: can a tool be made to reach the operator's own network?
+//! SSRF: no tool can be made to reach the operator's own network.
 //!
-//! These run in a network namespace of their own that has nothing but loopback, so that a public address can be a server of ours and a
-//! mistake reaches nobody.
+//! These tests run in a network namespace that has only loopback, so that a public address can be
+//! given to a server of the test, and a mistake reaches no other host.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -13,13 +13,14 @@ use serde_json::json;
 
 use crate::support::ati::{Proxy, Setup};
 use crate::support::dns::Nameserver;
+use crate::support::skip::skip;
 use crate::support::upstream::Upstream;
 
 const INSIDE: &str = "ATI_TEST_INSIDE";
-/// Somebody else's, anywhere but in here.
+/// A public address, which belongs to the test inside of the namespace.
 const PUBLIC: &str = "93.184.216.34";
 
-/// Run the calling test again, in a namespace. True where this is that run.
+/// Runs the calling test again, in a namespace. True if this is that run.
 fn in_namespace(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -48,11 +49,11 @@ fn in_namespace(test: &str) -> bool {
         assert!(text.contains("1 passed"), "{text}");
         return false;
     }
-    eprintln!("skipped: this machine allows no network namespaces");
+    skip("this machine allows no network namespaces");
     false
 }
 
-/// Something on loopback that nobody may reach, and something public at the same port.
+/// A server on loopback that no call may reach, and a public one on the same port.
 struct Trap {
     port: u16,
     sprung: Arc<AtomicUsize>,
@@ -95,7 +96,13 @@ fn tool(setup: Setup, name: &str, base_url: &str) -> Setup {
         name,
         base_url,
         "",
-        &format!("[[tools]]\nname = '{name}'\nendpoint = '/{name}'"),
+        &format!(
+            r#"
+                [[tools]]
+                name = '{name}'
+                endpoint = '/{name}'
+            "#
+        ),
     )
 }
 
@@ -121,8 +128,8 @@ const INSIDES: [&str; 9] = [
 ];
 
 #[test]
-fn an_answer_that_changes_its_mind_reaches_nobody() {
-    if !in_namespace("ssrf::an_answer_that_changes_its_mind_reaches_nobody") {
+fn name_that_rebinds_to_loopback_is_never_reached() {
+    if !in_namespace("ssrf::name_that_rebinds_to_loopback_is_never_reached") {
         return;
     }
     let trap = Trap::set(ok);
@@ -156,7 +163,7 @@ fn an_answer_that_changes_its_mind_reaches_nobody() {
     );
     assert_eq!(trap.sprung(), 0);
 
-    // Both in one answer: one is enough.
+    // One internal address among the answers is enough for a refusal.
     let both = Nameserver::answering(&[PUBLIC, "127.0.0.1"]);
     let proxy = tool(
         Setup::new(),
@@ -171,8 +178,8 @@ fn an_answer_that_changes_its_mind_reaches_nobody() {
 }
 
 #[test]
-fn no_spelling_and_no_redirect_leads_inside() {
-    if !in_namespace("ssrf::no_spelling_and_no_redirect_leads_inside") {
+fn internal_addresses_in_any_spelling_or_redirect_are_refused() {
+    if !in_namespace("ssrf::internal_addresses_in_any_spelling_or_redirect_are_refused") {
         return;
     }
     let port = Arc::new(AtomicUsize::new(0));
@@ -207,7 +214,7 @@ fn no_spelling_and_no_redirect_leads_inside() {
             "[[tools]]\nname = 'zoned'",
         )
         .start();
-    // A key that is part of the host is not told.
+    // A key that is part of the host isn't shown.
     assert_eq!(
         call(&proxy, "zoned"),
         "Upstream API error: SSRF protection: URL 'http://${zone}.internal' targets a private/internal network address"
@@ -225,8 +232,8 @@ fn no_spelling_and_no_redirect_leads_inside() {
 }
 
 #[test]
-fn without_protection_loopback_works_and_a_warning_can_be_had() {
-    if !in_namespace("ssrf::without_protection_loopback_works_and_a_warning_can_be_had") {
+fn loopback_without_ssrf_protection_is_reached_and_warn_mode_logs() {
+    if !in_namespace("ssrf::loopback_without_ssrf_protection_is_reached_and_warn_mode_logs") {
         return;
     }
     let trap = Trap::set(ok);

@@ -10,9 +10,9 @@ use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tungstenite::{ClientRequestBuilder, Message, WebSocket};
 
+use crate::support::PATIENCE;
 use crate::support::ati::{Proxy, Setup};
 use crate::support::upstream::Upstream;
-use crate::support::{PATIENCE, eventually};
 
 /// The target of a handshake, and its headers.
 type Handshake = (String, Vec<(String, String)>);
@@ -87,7 +87,7 @@ fn serve(stream: TcpStream, noted: &Mutex<Vec<Handshake>>) {
                 let _ = socket.close(Some(frame));
             }
             Message::Text(_) | Message::Binary(_) => {
-                // A caller that is gone is found out by the next read.
+                // If the caller is gone, the next read fails.
                 let _ = socket.send(message);
             }
             _ => {}
@@ -122,14 +122,20 @@ fn connect(proxy: &Proxy, path: &str) -> WebSocket<TcpStream> {
 }
 
 fn setup(echo: &Echo, more: &str) -> Setup {
-    let more = format!("path_prefix = '/ws'\nforward_websockets = true\n{more}");
+    let more = format!(
+        r#"
+            path_prefix = '/ws'
+            forward_websockets = true
+            {more}
+        "#
+    );
     Setup::new()
         .credentials(&json!({"api_key": "planted-socket-key"}))
         .route("ws", &format!("http://{}", echo.address), &more)
 }
 
 #[test]
-fn messages_of_every_size_go_both_ways() {
+fn websocket_messages_of_every_size_go_both_ways() {
     let echo = Echo::start();
     let proxy = setup(&echo, "").start();
     let mut socket = connect(&proxy, "/ws/room?x=1");
@@ -165,7 +171,7 @@ fn messages_of_every_size_go_both_ways() {
 }
 
 #[test]
-fn the_callers_close_arrives_too() {
+fn websocket_close_of_the_caller_is_answered() {
     let echo = Echo::start();
     let proxy = setup(&echo, "").start();
     let mut socket = connect(&proxy, "/ws");
@@ -181,10 +187,13 @@ fn the_callers_close_arrives_too() {
 }
 
 #[test]
-fn handshakes_carry_our_credential_and_the_callers_subprotocol() {
+fn websocket_handshake_carries_the_credential_and_the_callers_subprotocol() {
     let echo = Echo::start();
-    let auth =
-        "auth_type = 'bearer'\nauth_key_name = 'api_key'\nextra_headers = { X-Extra = 'ours' }";
+    let auth = r#"
+        auth_type = 'bearer'
+        auth_key_name = 'api_key'
+        extra_headers = { X-Extra = 'ours' }
+    "#;
     let proxy = setup(&echo, auth).start();
     let headers = [
         ("authorization", "Bearer mine"),
@@ -199,7 +208,8 @@ fn handshakes_carry_our_credential_and_the_callers_subprotocol() {
         |request, (name, value)| request.with_header(*name, *value),
     );
     let stream = TcpStream::connect(proxy.edge).unwrap();
-    // This client didn't offer a subprotocol of its own accord, so it is asked by hand.
+    // tungstenite refuses a subprotocol that it didn't offer itself, so only a success is looked
+    // at.
     let result = tungstenite::client::client_with_config(request, stream, None);
     if let Ok((_, response)) = &result {
         assert_eq!(response.headers()["sec-websocket-protocol"], "two");
@@ -228,7 +238,11 @@ fn handshakes_carry_our_credential_and_the_callers_subprotocol() {
 
     let proxy = setup(
         &echo,
-        "auth_type = 'query'\nauth_key_name = 'api_key'\nauth_query_name = 'token'",
+        r#"
+            auth_type = 'query'
+            auth_key_name = 'api_key'
+            auth_query_name = 'token'
+        "#,
     )
     .start();
     connect(&proxy, "/ws/x?a=b");
@@ -236,7 +250,7 @@ fn handshakes_carry_our_credential_and_the_callers_subprotocol() {
 }
 
 #[test]
-fn what_was_meant_for_us_alone_stays_here() {
+fn websocket_handshake_drops_hop_by_hop_headers() {
     let echo = Echo::start();
     let proxy = setup(&echo, "auth_type = 'bearer'\nauth_key_name = 'api_key'").start();
     let mut client = proxy.client();
@@ -253,7 +267,7 @@ fn what_was_meant_for_us_alone_stays_here() {
     let (_, got) = echo.last_handshake();
     let has = |name: &str| got.iter().any(|(known, _)| known == name);
     assert!(!has("x-named") && !has("proxy-connection") && !has("expect"));
-    // Naming it doesn't take our credential away.
+    // A caller can't remove the credential by naming it in Connection.
     assert!(has("authorization"));
 
     let mut client = proxy.client();
@@ -265,7 +279,7 @@ fn what_was_meant_for_us_alone_stays_here() {
 }
 
 #[test]
-fn hints_before_the_handshake_are_passed_over() {
+fn websocket_handshake_after_early_hints_succeeds() {
     let upstream = Upstream::fixed(
         "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\r\n\x01\x02hi",
     );
@@ -281,12 +295,12 @@ fn hints_before_the_handshake_are_passed_over() {
         b"GET /ws/x HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-version: 13\r\nsec-websocket-key: x\r\n\r\n",
     );
     assert_eq!(client.read(false).status, 101);
-    // What came with the answer is part of the conversation.
+    // Bytes that came with the answer's header are passed on.
     assert_eq!(client.read_some(), b"\x01\x02hi");
 }
 
 #[test]
-fn an_upstream_that_says_nothing_fails_fast() {
+fn websocket_to_a_silent_upstream_gets_504() {
     let silent = Upstream::raw(|mut stream| {
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
@@ -294,7 +308,11 @@ fn an_upstream_that_says_nothing_fails_fast() {
         .route(
             "ws",
             &silent.url(),
-            "path_prefix = '/ws'\nforward_websockets = true\nconnect_timeout_seconds = 1",
+            r#"
+                path_prefix = '/ws'
+                forward_websockets = true
+                connect_timeout_seconds = 1
+            "#,
         )
         .start();
     let started = Instant::now();
@@ -307,7 +325,7 @@ fn an_upstream_that_says_nothing_fails_fast() {
 }
 
 #[test]
-fn an_upstream_that_declines_is_heard() {
+fn websocket_declined_by_the_upstream_gets_its_answer() {
     let declining = Upstream::fixed(
         "HTTP/1.1 401 Unauthorized\r\nwww-authenticate: x\r\ncontent-length: 2\r\n\r\nno",
     );
@@ -328,7 +346,7 @@ fn an_upstream_that_declines_is_heard() {
 }
 
 #[test]
-fn switched_off_it_is_plain_http_without_the_upgrade() {
+fn websocket_handshake_on_a_plain_route_is_sent_without_the_upgrade() {
     let upstream = Upstream::echo();
     let proxy = Setup::new()
         .route("ws", &upstream.url(), "path_prefix = '/ws'")
@@ -345,7 +363,7 @@ fn switched_off_it_is_plain_http_without_the_upgrade() {
 }
 
 #[test]
-fn who_leaves_takes_the_other_along() {
+fn websocket_caller_leaving_ends_the_tunnel() {
     let echo = Echo::start();
     let proxy = setup(&echo, "").start();
     let mut sockets: Vec<_> = (0..20).map(|_| connect(&proxy, "/ws")).collect();
@@ -355,13 +373,11 @@ fn who_leaves_takes_the_other_along() {
     }
     proxy.settles(r#"ati_in_flight{route="ws"}"#, 20.0);
     drop(sockets);
-    eventually("no tunnel left", || {
-        (proxy.metric(r#"ati_in_flight{route="ws"}"#) == 0.0).then_some(())
-    });
+    proxy.settles(r#"ati_in_flight{route="ws"}"#, 0.0);
 }
 
 #[test]
-fn a_drain_closes_them_at_the_deadline() {
+fn websocket_is_closed_at_the_drain_deadline() {
     let echo = Echo::start();
     let mut proxy = setup(&echo, "")
         .conf("[server]\ndrain_seconds = 1\n")
@@ -371,7 +387,7 @@ fn a_drain_closes_them_at_the_deadline() {
     socket.read().unwrap();
     proxy.signal("TERM");
     proxy.log.wait_for("draining");
-    // Until the deadline it works on.
+    // It works until the deadline.
     socket.send(Message::Text("still here".into())).unwrap();
     assert_eq!(socket.read().unwrap(), Message::Text("still here".into()));
     match socket.read().unwrap() {

@@ -1,4 +1,5 @@
-"""Real MCP servers behind `ati`: npm's everything, memory and filesystem, and one of Python's SDK in the stateless era.
+"""Real MCP servers behind `ati`: npm's everything, memory and filesystem, and a stateless one of
+Python's SDK.
 
 Usage: mcp.py --ati BINARY --npm FOLDER --python INTERPRETER
 """
@@ -193,8 +194,8 @@ def go(world, options):
     check("children and grandchildren run", len(family) >= 8, family)
     proxy.send_signal(signal.SIGKILL)
     proxy.wait()
-    wait_for("nobody survives kill -9", lambda: not any(alive(pid) for pid in family), 15)
-    check("nobody survives kill -9", True)
+    wait_for("no server process survives kill -9", lambda: not any(alive(pid) for pid in family), 15)
+    check("no server process survives kill -9", True)
 
 
 main()

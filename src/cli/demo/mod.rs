@@ -1,4 +1,5 @@
-//! A throwaway appliance: every line that it prints can be pasted, and `--check` runs them all.
+//! `ati demo`: a throwaway proxy. Each line that it prints can be pasted into a terminal, and
+//! `--check` runs them all.
 
 mod upstream;
 
@@ -17,31 +18,31 @@ use crate::auth::signature::{HEADER, Mode, SigningKey};
 use crate::auth::token::{Claims, DEFAULT_AUDIENCE, Namespace, Signer};
 use crate::clock::unix_now;
 use crate::config::{Environment, Flags};
-use crate::error::{Code, Failure};
+use crate::error::{Cause, Code, Failure};
 use crate::files;
 use crate::keyring::{SIGNING_SECRET, Secret, SessionKey};
 use crate::server::{Addresses, Server, Start};
 
-/// What the upstream wants to see. No secret: it is here to be shown.
+/// The credential that the upstream expects. Not secret: the demo shows it.
 const DEMO_KEY: &str = "the-operators-key";
 
-/// Long enough that a pasted line still holds.
+/// Seconds for which printed signatures and tokens are valid.
 const LIFETIME: u64 = 3600;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Run the printed lines, say what came back, and exit 0 or 1
+    /// Send the printed requests, compare the answers with what is expected, and exit 0 or 1
     #[arg(long)]
     check: bool,
 }
 
-/// One line to paste, and what it is for.
+/// One request to try: a line to paste, and the answer that is expected.
 struct Step {
     title: &'static str,
     address: SocketAddr,
     path: &'static str,
     headers: Vec<(HeaderName, String)>,
-    /// A POST where there is one.
+    /// A request with a body is a POST.
     body: Option<&'static str>,
     status: u16,
     shows: &'static str,
@@ -49,10 +50,10 @@ struct Step {
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let dir = Folder::create()?;
-    let signing = generate_secret().map_err(|e| broken(&e))?;
-    let jwt = generate_secret().map_err(|e| broken(&e))?;
+    let signing = generate_secret().map_err(broken)?;
+    let jwt = generate_secret().map_err(broken)?;
     write_keyring(&dir.0, &signing)?;
-    write_manifests(&dir.0, upstream::start().map_err(|e| broken(&e))?)?;
+    write_manifests(&dir.0, upstream::start().map_err(broken)?)?;
 
     let flags = Flags {
         port: Some(0),
@@ -85,7 +86,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     server.run(async {
         let _ = finished.await;
     })?;
-    let (all, failed) = checker.join().map_err(|_| broken(&"the check panicked"))?;
+    let (all, failed) = checker.join().map_err(|_| broken("the check panicked"))?;
     output::line(&format!("\n{} of {all} as promised", all - failed));
     Ok(u8::from(failed > 0))
 }
@@ -93,14 +94,14 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
 fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, Failure> {
     let edge = addresses.edge;
     let admin = addresses.admin.unwrap_or(edge);
-    let secret = Secret::new(signing.as_bytes()).map_err(|e| broken(&e))?;
+    let secret = Secret::new(signing.as_bytes()).map_err(broken)?;
     let key = SigningKey::new(&secret);
     let token = token(jwt)?;
     let signed = |method: &str, path: &str| (HEADER, key.sign(unix_now(), method, path));
     let bearer = || (AUTHORIZATION, format!("Bearer {token}"));
     Ok(vec![
         Step {
-            title: "Anybody may ask how it is",
+            title: "The health check needs neither a signature nor a token",
             address: edge,
             path: "/health",
             headers: vec![],
@@ -109,7 +110,7 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             shows: "\"auth\":\"jwt\"",
         },
         Step {
-            title: "A sandbox that doesn't sign is refused",
+            title: "A request without a signature is refused",
             address: edge,
             path: "/tools",
             headers: vec![],
@@ -118,7 +119,7 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             shows: "missing_signature",
         },
         Step {
-            title: "One that signs reaches the upstream, with a credential that it never sees itself",
+            title: "A signed request reaches the upstream; ati adds the credential",
             address: edge,
             path: "/demo/anything?q=1",
             headers: vec![signed("GET", "/demo/anything")],
@@ -127,7 +128,7 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             shows: DEMO_KEY,
         },
         Step {
-            title: "What the operator denies stays denied, however it is written",
+            title: "A path that the operator denies stays denied, however it is encoded",
             address: edge,
             path: "/demo/%61dmin/users",
             headers: vec![signed("GET", "/demo/%61dmin/users")],
@@ -136,7 +137,7 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             shows: "path denied by policy",
         },
         Step {
-            title: "Signed, but without a token: who calls?",
+            title: "Tools need a token too: a signature alone is refused",
             address: edge,
             path: "/tools",
             headers: vec![signed("GET", "/tools")],
@@ -145,7 +146,7 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             shows: "",
         },
         Step {
-            title: "Signed and with a token: the tools that it may use",
+            title: "Signed and with a token: the tools that the token allows",
             address: edge,
             path: "/tools",
             headers: vec![signed("GET", "/tools"), bearer()],
@@ -154,7 +155,7 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             shows: "\"name\":\"demo_greet\"",
         },
         Step {
-            title: "It calls one by name, and never sees the key",
+            title: "A tool is called by name; ati adds the credential here too",
             address: edge,
             path: "/call",
             headers: vec![signed("POST", "/call"), bearer()],
@@ -163,7 +164,7 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             shows: "/greet?name=Ada",
         },
         Step {
-            title: "A tool outside its scope is refused",
+            title: "A tool outside the token's scopes is refused",
             address: edge,
             path: "/call",
             headers: vec![signed("POST", "/call"), bearer()],
@@ -172,7 +173,7 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             shows: "Access denied: 'demo_erase' is not in your scopes",
         },
         Step {
-            title: "What the operator sees",
+            title: "The operator sees metrics on the admin listener",
             address: admin,
             path: "/metrics",
             headers: vec![],
@@ -201,13 +202,14 @@ fn token(jwt: &str) -> Result<String, Failure> {
             customer_id: None,
         }),
     };
-    let key = shared_secret(jwt.as_bytes()).map_err(|e| broken(&e))?;
-    Signer::Hs256(key).issue(&claims).map_err(|e| broken(&e))
+    let key = shared_secret(jwt.as_bytes()).map_err(broken)?;
+    Signer::Hs256(key).issue(&claims).map_err(broken)
 }
 
 fn introduce(steps: &[Step]) {
     output::line(
-        "An appliance is running, with generated keys, in enforce mode. Paste these into another terminal:",
+        "A proxy is running, with generated keys, in enforce mode. \
+         Paste these lines into another terminal:",
     );
     for step in steps {
         output::line(&format!("\n# {} ({})", step.title, step.status));
@@ -228,8 +230,8 @@ impl Step {
     }
 
     fn check(&self) -> bool {
-        let seen = self.ask();
-        let (good, what) = match &seen {
+        let answer = self.send();
+        let (good, what) = match &answer {
             Ok((status, body)) => (
                 *status == self.status && body.contains(self.shows),
                 format!("{status}"),
@@ -241,7 +243,7 @@ impl Step {
         good
     }
 
-    fn ask(&self) -> std::io::Result<(u16, String)> {
+    fn send(&self) -> std::io::Result<(u16, String)> {
         let timeout = Duration::from_secs(5);
         let mut stream = TcpStream::connect_timeout(&self.address, timeout)?;
         stream.set_read_timeout(Some(timeout))?;
@@ -269,52 +271,73 @@ impl Step {
 }
 
 fn write_keyring(dir: &Path, signing: &str) -> Result<(), Failure> {
-    let key = SessionKey::generate().map_err(|e| broken(&e))?;
+    let key = SessionKey::generate().map_err(broken)?;
     let json = serde_json::json!({ SIGNING_SECRET: signing, "demo_key": DEMO_KEY });
     let json = Zeroizing::new(json.to_string());
-    let sealed = key.seal(json.as_bytes()).map_err(|e| broken(&e))?;
+    let sealed = key.seal(json.as_bytes()).map_err(broken)?;
     let write = |name: &str, content: &[u8]| {
-        files::write_atomic(&dir.join(name), content, 0o600).map_err(|e| broken(&e))
+        files::write_atomic(&dir.join(name), content, 0o600).map_err(broken)
     };
     write("keyring.enc", &sealed)?;
     write(".keyring-key", key.to_base64().as_bytes())
 }
 
 fn write_manifests(dir: &Path, upstream: SocketAddr) -> Result<(), Failure> {
-    let manifest = format!(
-        "[provider]\nname = \"demo\"\nhandler = \"passthrough\"\nbase_url = \"http://{upstream}\"\n\
-         path_prefix = \"/demo\"\nauth_type = \"bearer\"\nauth_key_name = \"demo_key\"\ndeny_paths = [\"/admin/*\"]\n"
+    let routes = format!(
+        r#"[provider]
+name = "demo"
+handler = "passthrough"
+base_url = "http://{upstream}"
+path_prefix = "/demo"
+auth_type = "bearer"
+auth_key_name = "demo_key"
+deny_paths = ["/admin/*"]
+"#
     );
     let tools = format!(
-        "[provider]\nname = \"demo_tools\"\nbase_url = \"http://{upstream}\"\nauth_type = \"bearer\"\n\
-         auth_key_name = \"demo_key\"\n\n[[tools]]\nname = \"demo_greet\"\ndescription = \"Greet somebody\"\n\
-         endpoint = \"/greet\"\ninput_schema = {{ type = \"object\", required = [\"name\"], \
-         properties = {{ name = {{ type = \"string\" }} }} }}\n\n[[tools]]\nname = \"demo_erase\"\n\
-         description = \"Erase everything\"\nendpoint = \"/erase\"\nmethod = \"DELETE\"\n"
+        r#"[provider]
+name = "demo_tools"
+base_url = "http://{upstream}"
+auth_type = "bearer"
+auth_key_name = "demo_key"
+
+[[tools]]
+name = "demo_greet"
+description = "Greet a person"
+endpoint = "/greet"
+
+[tools.input_schema]
+type = "object"
+required = ["name"]
+properties.name.type = "string"
+
+[[tools]]
+name = "demo_erase"
+description = "Erase everything"
+endpoint = "/erase"
+method = "DELETE"
+"#
     );
-    files::create_private_dir(&dir.join("manifests")).map_err(|e| broken(&e))?;
-    for (name, text) in [("demo.toml", manifest), ("demo_tools.toml", tools)] {
+    files::create_private_dir(&dir.join("manifests")).map_err(broken)?;
+    for (name, text) in [("demo.toml", routes), ("demo_tools.toml", tools)] {
         files::write_atomic(&dir.join("manifests").join(name), text.as_bytes(), 0o600)
-            .map_err(|e| broken(&e))?;
+            .map_err(broken)?;
     }
     Ok(())
 }
 
-fn broken(e: &dyn std::fmt::Display) -> Failure {
-    Failure::new(
-        Code::ExecutionFailed,
-        format!("the demo can't be set up: {e}"),
-    )
+fn broken(cause: impl Into<Cause>) -> Failure {
+    Failure::new(Code::ExecutionFailed, "the demo can't be set up").because(cause)
 }
 
-/// A private folder that is gone with the demo.
+/// A private folder, removed at the end of the demo.
 struct Folder(PathBuf);
 
 impl Folder {
     fn create() -> Result<Self, Failure> {
         let name = format!("ati-demo-{}", uuid::Uuid::new_v4().simple());
         let path = std::env::temp_dir().join(name);
-        files::create_private_dir(&path).map_err(|e| broken(&e))?;
+        files::create_private_dir(&path).map_err(broken)?;
         Ok(Folder(path))
     }
 }

@@ -1,4 +1,4 @@
-//! An upstream that tells its caller which credential it received.
+//! An HTTP server whose answers show which credential it received.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

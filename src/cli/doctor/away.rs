@@ -1,36 +1,36 @@
-//! What others have to say: upstreams, and the running proxy.
+//! Checks over the network: the upstreams, and the running proxy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use http::header::DATE;
 use serde_json::Value;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc2822;
 use url::Url;
 
 use super::Findings;
-use crate::cli::runtime;
+use crate::cli::{problem_failure, runtime};
 use crate::clock::unix_now;
 use crate::config::Settings;
 use crate::egress::{self, Clients, Guard, Resolver};
 use crate::error::{Code, Failure};
 use crate::snapshot::Snapshot;
 
-const DRIFT: u64 = 30;
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Seconds by which a clock may differ.
+const LARGEST_DRIFT: u64 = 30;
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Names, addresses, TLS, and whose clock is right. Without a credential.
+/// Whether each upstream can be resolved, reached and trusted, and whether its clock agrees with
+/// this machine's. No credential is sent.
 pub fn upstreams(snapshot: &Snapshot, found: &mut Findings) -> Result<(), Failure> {
     let mut origins: BTreeMap<String, Url> = BTreeMap::new();
     let tools = snapshot
         .catalog
         .providers()
         .iter()
-        .filter_map(|provider| provider.http());
+        .filter_map(|provider| provider.base_url());
     let urls = tools
-        .map(|http| http.base_url.clone())
+        .map(|url| url.text.clone())
         .chain(snapshot.routes.origins());
     for url in urls
         .filter_map(|text| Url::parse(&text).ok())
@@ -46,12 +46,12 @@ pub fn upstreams(snapshot: &Snapshot, found: &mut Findings) -> Result<(), Failur
     let clients = Clients::new(&settings.egress, Guard::Off, resolver);
     let client = clients
         .get(settings.egress.source)
-        .map_err(|problem| Failure::new(Code::ExecutionFailed, problem.to_string()))?;
+        .map_err(|problem| problem_failure(Code::ExecutionFailed, &problem))?;
     let answers = runtime()?.block_on(async {
         let mut tasks = tokio::task::JoinSet::new();
         for (origin, url) in origins {
             let client = client.clone();
-            tasks.spawn(async move { (origin, client.head(url).timeout(PATIENCE).send().await) });
+            tasks.spawn(async move { (origin, client.head(url).timeout(TIMEOUT).send().await) });
         }
         tasks.join_all().await
     });
@@ -60,7 +60,11 @@ pub fn upstreams(snapshot: &Snapshot, found: &mut Findings) -> Result<(), Failur
             Ok(response) => clock(&origin, response.headers().get(DATE), found),
             Err(e) => {
                 let words = egress::fault(&e).map_or("blocked", |fault| fault.words());
-                found.fail("upstreams", format!("{origin}: {words}"), "look at base_url, at egress.nameservers, at egress.ca_file, and at the firewall");
+                found.fail(
+                    "upstreams",
+                    format!("{origin}: {words}"),
+                    "look at base_url, at egress.nameservers, at egress.ca_file, and at the firewall",
+                );
             }
         }
     }
@@ -70,10 +74,11 @@ pub fn upstreams(snapshot: &Snapshot, found: &mut Findings) -> Result<(), Failur
 fn clock(origin: &str, date: Option<&http::HeaderValue>, found: &mut Findings) {
     let theirs = date
         .and_then(|date| date.to_str().ok())
-        .and_then(|text| OffsetDateTime::parse(&text.replace("GMT", "+0000"), &Rfc2822).ok())
-        .and_then(|date| u64::try_from(date.unix_timestamp()).ok());
+        .and_then(|text| httpdate::parse_http_date(text).ok())
+        .and_then(|date| date.duration_since(UNIX_EPOCH).ok())
+        .map(|since| since.as_secs());
     match theirs.map(|theirs| theirs.abs_diff(unix_now())) {
-        Some(drift) if drift > DRIFT => found.warn(
+        Some(drift) if drift > LARGEST_DRIFT => found.warn(
             "clock",
             format!("{origin} says that it is {drift} s earlier or later"),
             "chronyd or systemd-timesyncd: signatures and tokens depend on the clock",
@@ -86,7 +91,7 @@ fn clock(origin: &str, date: Option<&http::HeaderValue>, found: &mut Findings) {
     }
 }
 
-/// What the running proxy has seen.
+/// Whether upstreams refuse a credential of the running proxy.
 pub fn credentials(
     settings: &Settings,
     admin_url: Option<&str>,
@@ -105,9 +110,9 @@ pub fn credentials(
     };
     url.set_path("/credentials");
     let client = egress::proxy_client(url.scheme() == "https")
-        .map_err(|problem| Failure::new(Code::ExecutionFailed, problem.to_string()))?;
+        .map_err(|problem| problem_failure(Code::ExecutionFailed, &problem))?;
     let answer = runtime()?.block_on(async {
-        let response = client.get(url).timeout(PATIENCE).send().await.ok()?;
+        let response = client.get(url).timeout(TIMEOUT).send().await.ok()?;
         response.text().await.ok()
     });
     let Some(Value::Array(keys)) = answer.and_then(|text| serde_json::from_str(&text).ok()) else {
@@ -118,9 +123,9 @@ pub fn credentials(
         );
         return Ok(());
     };
-    let mut dead = 0;
+    let mut refused = 0;
     for key in keys.iter().filter(|key| key["state"] == "refused") {
-        dead += 1;
+        refused += 1;
         let name = key["name"].as_str().unwrap_or_default();
         let last = match key["last_success"].as_u64() {
             Some(at) => format!(
@@ -135,10 +140,10 @@ pub fn credentials(
                 "'{name}' is refused by its upstream ({} times); {last}",
                 key["refused"]
             ),
-            "it was revoked, or it never was right: get a new one and rotate",
+            "it was revoked, or it was never valid: get a new one and rotate",
         );
     }
-    if dead == 0 {
+    if refused == 0 {
         found.ok(
             "health",
             format!("{} credentials in use, none is refused", keys.len()),

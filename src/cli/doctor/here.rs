@@ -1,4 +1,4 @@
-//! What can be looked at on this machine.
+//! Checks on this machine.
 
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -14,11 +14,12 @@ use crate::error::Problem;
 use crate::keyring::{SIGNING_SECRET, Source};
 use crate::snapshot::Snapshot;
 
-/// Less than this and the audit is soon in trouble.
-const FREE: u64 = 256 << 20;
-const MEMLOCK: u64 = 8 << 20;
+/// Bytes of free disk space below which the audit log may soon fail.
+const LEAST_FREE: u64 = 256 << 20;
+/// Bytes that a process should be allowed to lock, for the secrets of a large keyring.
+const LEAST_MEMLOCK: u64 = 8 << 20;
 
-/// Files with secrets in them are for one owner.
+/// Whether files with secrets are readable by their owner alone, and the owner is the folder's.
 pub fn permissions(settings: &Settings, found: &mut Findings) {
     let mut wrong = false;
     for name in [
@@ -64,7 +65,7 @@ pub fn permissions(settings: &Settings, found: &mut Findings) {
             let fix = format!("chmod o-w {}", settings.ati_dir.display());
             found.fail(
                 "permissions",
-                format!("everybody can write to {}", settings.ati_dir.display()),
+                format!("every user can write to {}", settings.ati_dir.display()),
                 &fix,
             );
         }
@@ -90,7 +91,7 @@ pub fn permissions(settings: &Settings, found: &mut Findings) {
 
 pub fn memlock(found: &mut Findings) {
     match getrlimit(Resource::Memlock).current {
-        Some(limit) if limit < MEMLOCK => found.warn(
+        Some(limit) if limit < LEAST_MEMLOCK => found.warn(
             "memlock",
             format!(
                 "{} KiB may be locked: secrets of a large keyring could be swapped out",
@@ -109,7 +110,7 @@ pub fn disk(settings: &Settings, found: &mut Findings) {
         .parent()
         .filter(|dir| !dir.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    // Looked at, and not made.
+    // The file is not created by the check.
     let writable = match path.exists() {
         true => std::fs::OpenOptions::new()
             .append(true)
@@ -121,12 +122,12 @@ pub fn disk(settings: &Settings, found: &mut Findings) {
         found.fail(
             "audit",
             format!("{} can't be written: {e}", path.display()),
-            "calls go on, and leave no line: mend the folder, or set ATI_AUDIT_FILE",
+            "calls still run, but are not recorded: repair the folder, or set ATI_AUDIT_FILE",
         );
         return;
     }
     match rustix::fs::statvfs(folder) {
-        Ok(space) if space.f_bavail * space.f_frsize < FREE => {
+        Ok(space) if space.f_bavail * space.f_frsize < LEAST_FREE => {
             let free = (space.f_bavail * space.f_frsize) >> 20;
             found.warn(
                 "audit",
@@ -164,7 +165,9 @@ pub fn ports(settings: &Settings, found: &mut Findings) {
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
                 found.ok(
                     "ports",
-                    format!("{what} {address} is taken: by the running proxy, or by somebody else"),
+                    format!(
+                        "{what} {address} is taken: by the running proxy, or by another program"
+                    ),
                 );
             }
             Err(e) => found.fail(
@@ -176,13 +179,13 @@ pub fn ports(settings: &Settings, found: &mut Findings) {
     }
 }
 
-/// The key that tokens are signed with is among those that they are verified with.
+/// Whether the key that tokens are signed with is among those that they are verified with.
 pub fn jwt(settings: &Settings, found: &mut Findings) {
     let Some(jwt) = &settings.jwt else {
         found.warn(
             "jwt",
             "no key is configured: every caller is let in",
-            "ATI_JWT_PUBLIC_KEY, or [jwt] in the conf file",
+            "set ATI_JWT_PUBLIC_KEY, or [jwt] in the conf file",
         );
         return;
     };

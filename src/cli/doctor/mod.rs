@@ -1,4 +1,4 @@
-//! What goes wrong in the field, looked at in one go, each with what to do about it.
+//! `ati doctor`: checks of everything that goes wrong in the field, each with a fix.
 
 mod away;
 mod here;
@@ -15,7 +15,8 @@ pub struct Args {
     #[command(flatten)]
     flags: Flags,
 
-    /// The admin listener of the running proxy, to ask how upstreams take its credentials [default: the one of the settings]
+    /// The admin listener of the running proxy, which knows the credentials that upstreams refuse
+    /// [default: the one of the settings]
     #[arg(long, value_name = "URL")]
     admin_url: Option<String>,
 
@@ -118,9 +119,10 @@ fn examine(settings: &Settings, args: &Args, found: &mut Findings) -> Result<(),
     here::disk(settings, found);
     here::ports(settings, found);
     here::jwt(settings, found);
-    let mut quiet = settings.clone();
-    quiet.keyring.places.consume = false;
-    match Snapshot::build(quiet, None) {
+    // The one-shot key is left for the server.
+    let mut settings_for_check = settings.clone();
+    settings_for_check.keyring.places.consume = false;
+    match Snapshot::build(settings_for_check, None) {
         Ok(built) => {
             here::load(&built.snapshot, &built.warnings, found);
             if args.offline {
@@ -129,8 +131,8 @@ fn examine(settings: &Settings, args: &Args, found: &mut Findings) -> Result<(),
                 away::upstreams(&built.snapshot, found)?;
             }
         }
-        Err(unbuilt) => {
-            for problem in unbuilt.problems {
+        Err(failure) => {
+            for problem in failure.problems {
                 found.fail(
                     "load",
                     problem.to_string(),

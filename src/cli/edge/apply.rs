@@ -1,13 +1,17 @@
-use std::path::PathBuf;
+//! The sealed keyring on disk: written, replaced and put back under a lock.
+
+use std::path::{Path, PathBuf};
 
 use tracing::debug;
 
+use super::super::file_failure;
 use super::{as_json, fingerprint};
 use crate::error::{Code, Failure};
 use crate::files;
 use crate::keyring::{Entries, SealError, SessionKey};
 
-/// `keyring.enc` and the key that opens it, in a folder that nobody else changes meanwhile.
+/// `keyring.enc` and the session key that opens it. The folder is locked for as long as this value
+/// lives.
 pub struct Vault {
     dir: PathBuf,
     key: SessionKey,
@@ -15,9 +19,10 @@ pub struct Vault {
 }
 
 impl Vault {
-    /// For the first time, or again: a session key that is there stays.
+    /// Open the folder, and create it and a session key where they are missing. An existing session
+    /// key stays.
     pub fn create(dir: PathBuf) -> Result<Self, Failure> {
-        files::create_private_dir(&dir).map_err(|e| failed(&dir, &e))?;
+        files::create_private_dir(&dir).map_err(|e| failed(&dir, e))?;
         let lock = lock(&dir)?;
         let path = dir.join(".keyring-key");
         let key = match std::fs::read(&path) {
@@ -25,11 +30,10 @@ impl Vault {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 let key = SessionKey::generate().map_err(sealing)?;
                 let text = key.to_base64();
-                files::write_atomic(&path, text.as_bytes(), 0o600)
-                    .map_err(|e| failed(&path, &e))?;
+                files::write_atomic(&path, text.as_bytes(), 0o600).map_err(|e| failed(&path, e))?;
                 key
             }
-            Err(e) => return Err(failed(&path, &e)),
+            Err(e) => return Err(failed(&path, e)),
         };
         Ok(Vault {
             dir,
@@ -38,7 +42,7 @@ impl Vault {
         })
     }
 
-    /// One that is there.
+    /// Open a folder that was bootstrapped before.
     pub fn open(dir: PathBuf) -> Result<Self, Failure> {
         let path = dir.join(".keyring-key");
         for needed in [&path, &dir.join("keyring.enc")] {
@@ -53,7 +57,7 @@ impl Vault {
             }
         }
         let lock = lock(&dir)?;
-        let text = std::fs::read(&path).map_err(|e| failed(&path, &e))?;
+        let text = std::fs::read(&path).map_err(|e| failed(&path, e))?;
         Ok(Vault {
             key: parse(&path, &text)?,
             dir,
@@ -70,11 +74,12 @@ impl Vault {
     }
 
     pub fn sealed(&self) -> Result<Vec<u8>, Failure> {
-        // It may be written back, and then it belongs to the folder's owner: it must be no file that only we can read.
-        files::read_unlinked(&self.keyring()).map_err(|e| failed(&self.keyring(), &e))
+        // A roll-back writes this content to a file of the folder's owner, so it must not come from
+        // a hard link to a file that only this process may read.
+        files::read_unlinked(&self.keyring()).map_err(|e| failed(&self.keyring(), e))
     }
 
-    /// Seal and replace, whole. Says how large it is.
+    /// Seal the entries and replace `keyring.enc` atomically. Returns its size in bytes.
     pub fn write(&self, entries: &Entries) -> Result<usize, Failure> {
         let sealed = self.key.seal(&as_json(entries)).map_err(sealing)?;
         self.restore(&sealed)?;
@@ -83,7 +88,7 @@ impl Vault {
 
     pub fn restore(&self, sealed: &[u8]) -> Result<(), Failure> {
         let path = self.keyring();
-        files::write_atomic(&path, sealed, 0o600).map_err(|e| failed(&path, &e))
+        files::write_atomic(&path, sealed, 0o600).map_err(|e| failed(&path, e))
     }
 
     pub fn fingerprint(&self, entries: &Entries) -> Result<String, Failure> {
@@ -94,24 +99,25 @@ impl Vault {
     }
 }
 
-/// Whoever was killed before may have left something behind; nobody else is at work now.
-fn lock(dir: &std::path::Path) -> Result<std::fs::File, Failure> {
+/// Lock the folder, and remove the temporary files of a command that was killed: under the lock no
+/// other command is writing them.
+fn lock(dir: &Path) -> Result<std::fs::File, Failure> {
     let path = dir.join(".keyring.lock");
-    let lock = files::lock(&path).map_err(|e| failed(&path, &e))?;
-    let entries = std::fs::read_dir(dir).map_err(|e| failed(dir, &e))?;
+    let lock = files::lock(&path).map_err(|e| failed(&path, e))?;
+    let entries = std::fs::read_dir(dir).map_err(|e| failed(dir, e))?;
     for entry in entries.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let ours = name.starts_with(".keyring.enc.") || name.starts_with("..keyring-key.");
-        if ours && name.ends_with(".tmp") {
-            debug!("removed {name}, which somebody left behind");
+        let temporary = name.starts_with(".keyring.enc.") || name.starts_with("..keyring-key.");
+        if temporary && name.ends_with(".tmp") {
+            debug!("removed {name}, left behind by a command that was killed");
             let _ = std::fs::remove_file(entry.path());
         }
     }
     Ok(lock)
 }
 
-fn parse(path: &std::path::Path, text: &[u8]) -> Result<SessionKey, Failure> {
+fn parse(path: &Path, text: &[u8]) -> Result<SessionKey, Failure> {
     SessionKey::from_base64(text).ok_or_else(|| {
         Failure::new(
             Code::MissingKey,
@@ -120,13 +126,10 @@ fn parse(path: &std::path::Path, text: &[u8]) -> Result<SessionKey, Failure> {
     })
 }
 
-fn failed(path: &std::path::Path, e: &std::io::Error) -> Failure {
-    Failure::new(Code::ExecutionFailed, format!("{}: {e}", path.display()))
+fn failed(path: &Path, error: std::io::Error) -> Failure {
+    file_failure(Code::ExecutionFailed, path, error)
 }
 
 fn sealing(e: SealError) -> Failure {
-    Failure::new(
-        Code::ExecutionFailed,
-        format!("the keyring can't be sealed: {e}"),
-    )
+    Failure::new(Code::ExecutionFailed, "the keyring can't be sealed").because(e)
 }

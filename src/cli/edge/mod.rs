@@ -1,4 +1,4 @@
-//! What an operator does with the keyring of an edge, from the first boot to the hundredth rotation. No value is ever printed.
+//! `ati edge`: create, rotate and inspect the sealed keyring of a proxy. No value is ever printed.
 
 mod apply;
 mod signal;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use zeroize::Zeroizing;
 
-use super::output;
+use super::{output, problem_failure};
 use crate::config::{self, Environment};
 use crate::error::{Code, Failure};
 use crate::keyring::{Entries, Fallback, Keyring, Places, fingerprint, load};
@@ -19,13 +19,13 @@ use source::Source;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Write keyring.enc from where the secrets are kept, and the session key that opens it
+    /// Write keyring.enc with the secrets of a source, and the session key that opens it
     BootstrapKeyring(Bootstrap),
-    /// Replace keyring.enc, and have the running proxy take it over
+    /// Replace keyring.enc with the secrets of a source, and make the running proxy load it
     RotateKeyring(Rotate),
-    /// Look at keyring.enc without seeing a value
+    /// Inspect keyring.enc without printing a value
     #[command(subcommand)]
-    Keyring(Look),
+    Keyring(Inspect),
 }
 
 #[derive(clap::Args)]
@@ -48,7 +48,8 @@ pub struct Rotate {
     #[command(flatten)]
     signal: signal::Target,
 
-    /// Wait until the proxy with this admin listener reports the new keyring; otherwise put the old one back
+    /// Wait until the proxy with this admin listener reports the new keyring; put the old keyring
+    /// back where it doesn't
     #[arg(long, value_name = "ADMIN_URL", conflicts_with = "no_signal")]
     verify: Option<String>,
 }
@@ -61,13 +62,13 @@ pub struct Place {
 }
 
 #[derive(clap::Subcommand)]
-pub enum Look {
-    /// List the names in it
+pub enum Inspect {
+    /// List the names of its credentials
     List {
         #[command(flatten)]
         place: Place,
     },
-    /// Show which names a rotation from this source would add, remove or change
+    /// Show which names a rotation from a source would add (+), remove (-) or change (~)
     Diff {
         #[command(flatten)]
         source: Box<Source>,
@@ -75,7 +76,7 @@ pub enum Look {
         #[command(flatten)]
         place: Place,
     },
-    /// Print its fingerprint, as the running proxy's admin listener reports it under /keyring
+    /// Print its fingerprint, which the admin listener of the running proxy reports under /keyring
     Fingerprint {
         #[command(flatten)]
         place: Place,
@@ -92,7 +93,7 @@ pub fn run(command: Command) -> Result<u8, Failure> {
     match command {
         Command::BootstrapKeyring(args) => bootstrap(&args),
         Command::RotateKeyring(args) => rotate(&args),
-        Command::Keyring(look) => self::look(look),
+        Command::Keyring(command) => inspect(command),
     }
 }
 
@@ -109,7 +110,8 @@ fn bootstrap(args: &Bootstrap) -> Result<u8, Failure> {
 }
 
 fn rotate(args: &Rotate) -> Result<u8, Failure> {
-    // Before the secrets are fetched: without a bootstrap there is nothing to rotate, and no folder to make.
+    // Checked before the secrets are fetched: without a bootstrap there is nothing to rotate, and
+    // no folder is created.
     args.signal.check()?;
     let vault = Vault::open(args.place.dir())?;
     let entries = args.source.read()?;
@@ -131,28 +133,25 @@ fn rotate(args: &Rotate) -> Result<u8, Failure> {
         output::line(&format!("verified: the proxy runs with keyring {expected}"));
         return Ok(0);
     };
-    vault.restore(&old).map_err(|failure| {
+    if let Err(failure) = vault.restore(&old) {
         let message = format!(
-            "{}; and the old keyring could not be put back: {}",
-            why.message, failure.message
+            "{}; and the old keyring could not be put back",
+            why.one_line()
         );
-        Failure::new(why.code, message)
-    })?;
-    // It may have taken the new one over after all; the old one is what counts now.
+        return Err(Failure::new(why.code, message).because(failure));
+    }
+    // The proxy may have loaded the new keyring late: signal it again, to load the old one.
     let _ = args.signal.hang_up();
-    Err(Failure::new(
-        why.code,
-        format!("rolled back to the old keyring: {}", why.message),
-    ))
+    Err(Failure::new(why.code, "rolled back to the old keyring").because(why))
 }
 
-fn look(look: Look) -> Result<u8, Failure> {
-    match look {
-        Look::List { place } => {
+fn inspect(command: Inspect) -> Result<u8, Failure> {
+    match command {
+        Inspect::List { place } => {
             let keyring = current(&place)?;
             keyring.names().for_each(output::line);
         }
-        Look::Fingerprint { place } => {
+        Inspect::Fingerprint { place } => {
             let keyring = current(&place)?;
             let print = keyring.fingerprint().ok_or_else(|| {
                 Failure::new(
@@ -162,7 +161,7 @@ fn look(look: Look) -> Result<u8, Failure> {
             })?;
             output::line(print);
         }
-        Look::Diff { source, place } => {
+        Inspect::Diff { source, place } => {
             let keyring = current(&place)?;
             let entries = source.read()?;
             let names: BTreeSet<&str> = keyring
@@ -192,10 +191,10 @@ fn current(place: &Place) -> Result<Keyring, Failure> {
     };
     load(&places, None, Fallback::Refuse)
         .map(|loaded| loaded.keyring)
-        .map_err(|problem| Failure::new(Code::MissingKey, problem.to_string()))
+        .map_err(|problem| problem_failure(Code::MissingKey, &problem))
 }
 
-/// The JSON that is sealed: sorted, as every tool that reads keyrings expects it.
+/// The JSON that is sealed, with its keys sorted, as other programs that read keyrings expect it.
 fn as_json(entries: &Entries) -> Zeroizing<Vec<u8>> {
     Zeroizing::new(serde_json::to_vec_pretty(&source::plain(entries)).unwrap_or_default())
 }

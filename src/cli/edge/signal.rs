@@ -1,30 +1,32 @@
-use std::path::PathBuf;
+//! SIGHUP for the running proxy, so that it loads the new keyring.
+
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tracing::warn;
 
-use super::super::output;
+use super::super::{file_failure, output};
 use crate::error::{Code, Failure};
 
-/// The running proxy.
+/// Which process is signalled.
 #[derive(clap::Args)]
 pub struct Target {
     /// The systemd unit to signal
     #[arg(long, default_value = "ati")]
     service: String,
 
-    /// A file with the proxy's process id, where there is no systemd
+    /// A file with the process id of the proxy, where it doesn't run under systemd
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
 
-    /// Signal nobody
+    /// Send no signal
     #[arg(long)]
     no_signal: bool,
 }
 
 impl Target {
-    /// What can be known to be wrong before anything is changed.
+    /// Report a bad --pid-file before anything is changed.
     pub fn check(&self) -> Result<(), Failure> {
         match &self.pid_file {
             Some(path) if !self.no_signal => pid_of_file(path).map(drop),
@@ -32,7 +34,8 @@ impl Target {
         }
     }
 
-    /// SIGHUP. A service that doesn't run takes the new keyring when it starts: worth a word, and no failure.
+    /// Send SIGHUP. A proxy that isn't running is a warning, not a failure: it loads the new
+    /// keyring when it starts.
     pub fn hang_up(&self) -> Result<(), Failure> {
         let service = &self.service;
         if self.no_signal {
@@ -47,18 +50,18 @@ impl Target {
             warn!("{service} is not running; it takes the new keyring when it starts");
             return Ok(());
         };
-        // The number of a process that ended may be anybody's by now.
+        // The process may have ended, and its id may belong to another program now.
         let running = std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
         if !running.is_ok_and(|comm| comm.trim() == "ati") {
             warn!(
-                "process {} of {name} is not ati (any more); nobody is signalled",
+                "process {} of {name} is not ati (any more); no signal is sent",
                 pid.as_raw_nonzero()
             );
             return Ok(());
         }
         kill_process(pid, Signal::HUP).map_err(|e| {
-            let message = format!("SIGHUP to {name} (pid {}): {e}", pid.as_raw_nonzero());
-            Failure::new(Code::ExecutionFailed, message)
+            let message = format!("SIGHUP to {name} (pid {})", pid.as_raw_nonzero());
+            Failure::new(Code::ExecutionFailed, message).because(e)
         })?;
         output::line(&format!(
             "SIGHUP sent to {name} (pid {})",
@@ -68,19 +71,19 @@ impl Target {
     }
 }
 
-fn pid_of_file(path: &std::path::Path) -> Result<Option<Pid>, Failure> {
-    let wrong = |why: &str| Failure::invalid(format!("{}: {why}", path.display()));
+fn pid_of_file(path: &Path) -> Result<Option<Pid>, Failure> {
+    let no_pid = || Failure::invalid(format!("{}: not a process id", path.display()));
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(wrong(&e.to_string())),
+        Err(e) => return Err(file_failure(Code::InvalidValue, path, e)),
     };
-    let pid: i32 = text.trim().parse().map_err(|_| wrong("not a process id"))?;
-    // 1 and below are everybody and nobody.
+    let pid: i32 = text.trim().parse().map_err(|_| no_pid())?;
+    // 1 is init; kill(2) takes 0 and below for groups of processes.
     Pid::from_raw(pid)
         .filter(|_| pid > 1)
         .map(Some)
-        .ok_or_else(|| wrong("not a process id"))
+        .ok_or_else(no_pid)
 }
 
 fn main_pid(service: &str) -> Option<Pid> {

@@ -1,4 +1,4 @@
-//! Where secrets are kept: 1Password, a file, a command, HashiCorp Vault. Each gives names and texts, or says why not.
+//! Where the secrets of a keyring come from: 1Password, a file, a command, HashiCorp Vault.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -10,16 +10,18 @@ use tracing::warn;
 use url::Url;
 use zeroize::Zeroizing;
 
-use super::super::runtime;
+use super::super::transport::NoAnswer;
+use super::super::{file_failure, problem_failure, runtime};
 use crate::egress;
 use crate::error::{Code, Failure};
 use crate::keyring::Entries;
 use crate::process::{self, Fault, Finished, Spec};
+use crate::text;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const LARGEST: usize = 16 << 20;
 
-/// One of them.
+/// The options that name a source. Exactly one source has to be named.
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Source {
@@ -31,7 +33,7 @@ pub struct Source {
     #[arg(long, requires = "vault", group = "from")]
     item: Option<String>,
 
-    /// 1Password: the op program
+    /// 1Password: the op program, by name or path
     #[arg(long, value_name = "FILE", default_value = "op")]
     op_path: String,
 
@@ -39,15 +41,16 @@ pub struct Source {
     #[arg(long, value_name = "FILE")]
     op_token_file: Option<PathBuf>,
 
-    /// A file with a JSON object of texts, or with NAME=value lines; - is standard input
+    /// A file with a JSON object of strings, or with NAME=value lines; - is standard input
     #[arg(long, value_name = "FILE", group = "from")]
     from_file: Option<String>,
 
-    /// A command that prints a JSON object of texts
+    /// A shell command that prints a JSON object of strings
     #[arg(long, value_name = "COMMAND", group = "from")]
     from_command: Option<String>,
 
-    /// HashiCorp Vault, KV version 2: the secret's API URL, like https://vault:8200/v1/secret/data/ati
+    /// HashiCorp Vault, KV version 2: the API URL of the secret, like
+    /// https://vault:8200/v1/secret/data/ati
     #[arg(
         long,
         value_name = "URL",
@@ -84,10 +87,10 @@ impl Source {
         };
         if entries.is_empty() {
             return Err(Failure::invalid(
-                "the source has no secrets: an empty keyring would lock everybody out",
+                "the source has no secrets: an empty keyring would lock every caller out",
             ));
         }
-        // It would count as absent, and take a credential away without a word.
+        // An empty value counts as a missing credential: the rotation would remove it silently.
         if let Some((name, _)) = entries.iter().find(|(_, value)| value.is_empty()) {
             return Err(Failure::invalid(format!(
                 "the source has an empty value for '{name}'"
@@ -107,7 +110,7 @@ impl Source {
         let args = ["item", "get", "--vault", vault, item, "--format", "json"]
             .map(str::to_owned)
             .to_vec();
-        // What op itself reads, and nothing else of ours.
+        // Only the variables that op reads: the rest of ati's environment may hold other secrets.
         let passes = |name: &str| {
             let known = [
                 "HTTPS_PROXY",
@@ -131,16 +134,15 @@ impl Source {
             env.push(("OP_SERVICE_ACCOUNT_TOKEN".to_owned(), secret_file(path)?));
         }
         let finished = run(&self.op_path, args, env, false)?;
-        let answer: Value = serde_json::from_slice(&finished.stdout).map_err(|_| {
-            Failure::new(
-                Code::UpstreamError,
-                format!("{} printed no JSON", self.op_path),
-            )
+        let answer: Value = serde_json::from_slice(&finished.stdout).map_err(|e| {
+            // Only ever about syntax, with a line and a column; it quotes nothing of the text.
+            let message = format!("{} printed no JSON", self.op_path);
+            Failure::new(Code::UpstreamError, message).because(e)
         })?;
         let mut entries = Entries::new();
         for field in answer["fields"].as_array().into_iter().flatten() {
-            let said = |key: &str| field[key].as_str().filter(|text| !text.is_empty());
-            if let (Some(label), Some(value)) = (said("label"), said("value")) {
+            let text = |key: &str| field[key].as_str().filter(|text| !text.is_empty());
+            if let (Some(label), Some(value)) = (text("label"), text("value")) {
                 entries.insert(label.to_owned(), Zeroizing::new(value.to_owned()));
             }
         }
@@ -153,7 +155,7 @@ impl Source {
     }
 }
 
-/// For serialising; the texts are borrowed.
+/// The entries as plain strings, borrowed, to be serialised.
 pub fn plain(entries: &Entries) -> BTreeMap<&str, &str> {
     entries
         .iter()
@@ -180,26 +182,26 @@ fn run(
             Fault::Timeout => Code::ProviderTimeout,
             _ => Code::ExecutionFailed,
         };
-        Failure::new(code, format!("{program}: {fault}"))
+        Failure::new(code, program).because(fault)
     })?;
     if finished.code == Some(0) {
         return Ok(finished);
     }
-    let said = String::from_utf8_lossy(&finished.stderr);
-    let said: String = said.trim().chars().take(500).collect();
+    let stderr = String::from_utf8_lossy(&finished.stderr);
+    let stderr = text::clip_chars(stderr.trim(), 500);
     let code = finished
         .code
         .map_or_else(|| "a signal".to_owned(), |code| format!("code {code}"));
     Err(Failure::new(
         Code::UpstreamError,
-        format!("{program} ended with {code}: {said}"),
+        format!("{program} ended with {code}: {stderr}"),
     ))
 }
 
 fn secret_file(path: &Path) -> Result<Zeroizing<String>, Failure> {
     let text = std::fs::read_to_string(path)
         .map(Zeroizing::new)
-        .map_err(|e| Failure::invalid(format!("{}: {e}", path.display())))?;
+        .map_err(|e| file_failure(Code::InvalidValue, path, e))?;
     match text.trim() {
         "" => Err(Failure::invalid(format!("{} is empty", path.display()))),
         token => Ok(Zeroizing::new(token.to_owned())),
@@ -216,7 +218,7 @@ fn from_file(file: &str) -> Result<Entries, Failure> {
     } else {
         std::fs::read_to_string(file).map(|content| *text = content)
     };
-    read.map_err(|e| Failure::invalid(format!("{file}: {e}")))?;
+    read.map_err(|e| Failure::invalid(file).because(e))?;
     if text.trim_start().starts_with('{') {
         return parse_json(file, text.as_bytes());
     }
@@ -227,7 +229,7 @@ fn from_file(file: &str) -> Result<Entries, Failure> {
             continue;
         }
         let line = line.strip_prefix("export ").unwrap_or(line);
-        // The line is not quoted: it may be nothing but a secret.
+        // Errors don't quote the line: it may be nothing but a secret.
         let named = line
             .split_once('=')
             .filter(|(name, _)| is_name(name.trim()));
@@ -253,10 +255,11 @@ fn from_file(file: &str) -> Result<Entries, Failure> {
     Ok(entries)
 }
 
-/// A line of something else may have a `=` in it too, and what stands before that may be a secret.
+/// Whether the text before a `=` is a credential's name. A line of another format may have a `=`
+/// too, and the text before it may be a secret, which must not be taken for a name and printed.
 fn is_name(name: &str) -> bool {
-    let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '@');
-    !name.is_empty() && name.chars().all(harmless)
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '@');
+    !name.is_empty() && name.chars().all(allowed)
 }
 
 fn parse_json(what: &str, text: &[u8]) -> Result<Entries, Failure> {
@@ -277,17 +280,17 @@ fn texts(what: &str, map: serde_json::Map<String, Value>) -> Result<Entries, Fai
         .collect()
 }
 
-/// `GET <url>`, as Vault documents KV version 2.
+/// Read a secret of Vault's KV version 2 engine: `GET <url>`.
 fn from_vault(url: &str, token: &str, namespace: Option<&str>) -> Result<Entries, Failure> {
     let url = Url::parse(url)
         .ok()
         .filter(egress::is_http_url)
         .ok_or_else(|| Failure::invalid("--from-vault is not an http or https URL"))?;
     if url.scheme() == "http" {
-        warn!("Vault is asked over plain HTTP: anybody on the way can read the secrets");
+        warn!("Vault is asked over plain HTTP: the secrets can be read on the way");
     }
     let client = egress::proxy_client(url.scheme() == "https")
-        .map_err(|problem| Failure::new(Code::ExecutionFailed, problem.to_string()))?;
+        .map_err(|problem| problem_failure(Code::ExecutionFailed, &problem))?;
     let mut request = client
         .get(url)
         .timeout(TIMEOUT)
@@ -295,10 +298,8 @@ fn from_vault(url: &str, token: &str, namespace: Option<&str>) -> Result<Entries
     if let Some(namespace) = namespace {
         request = request.header("x-vault-namespace", namespace);
     }
-    let unreachable = |e: reqwest::Error| {
-        let words = egress::fault(&e).map_or("blocked", |fault| fault.words());
-        Failure::new(Code::UpstreamError, format!("Vault: {words}"))
-    };
+    let unreachable =
+        |e: reqwest::Error| Failure::new(Code::UpstreamError, "Vault").because(NoAnswer::new(e));
     let (status, body) = runtime()?.block_on(async {
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status().as_u16();

@@ -1,13 +1,17 @@
+//! Whether the running proxy has loaded the new keyring, by its admin listener.
+
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use url::Url;
 
-use super::super::runtime;
+use super::super::transport::NoAnswer;
+use super::super::{problem_failure, runtime};
 use crate::egress;
 use crate::error::{Code, Failure};
 
-const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a reload may take.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(15);
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// A running proxy's admin listener.
@@ -15,8 +19,8 @@ pub struct Admin {
     url: Url,
 }
 
-/// What it says of its keyring.
-pub struct State {
+/// What `/keyring` reports.
+pub struct KeyringState {
     fingerprint: Option<String>,
     failed: u64,
 }
@@ -35,31 +39,29 @@ impl Admin {
         Ok(Admin { url })
     }
 
-    pub fn state(&self) -> Result<State, Failure> {
-        let unreachable =
-            |why: &str| Failure::new(Code::UpstreamError, format!("the admin listener: {why}"));
+    pub fn state(&self) -> Result<KeyringState, Failure> {
+        let failure = || Failure::new(Code::UpstreamError, "the admin listener");
         let client = egress::proxy_client(self.url.scheme() == "https")
-            .map_err(|problem| Failure::new(Code::ExecutionFailed, problem.to_string()))?;
+            .map_err(|problem| problem_failure(Code::ExecutionFailed, &problem))?;
         let request = client.get(self.url.clone()).timeout(Duration::from_secs(5));
         let text = runtime()?.block_on(async {
-            let failed = |e: reqwest::Error| {
-                unreachable(egress::fault(&e).map_or("blocked", |fault| fault.words()))
-            };
+            let failed = |e: reqwest::Error| failure().because(NoAnswer::new(e));
             let response = request.send().await.map_err(failed)?;
             response.text().await.map_err(failed)
         })?;
-        let answer: Value =
-            serde_json::from_str(&text).map_err(|_| unreachable("it has no /keyring"))?;
-        Ok(State {
+        // Another program that answers on this address is not a proxy.
+        let answer: Value = serde_json::from_str(&text).unwrap_or_default();
+        Ok(KeyringState {
             fingerprint: answer["fingerprint"].as_str().map(str::to_owned),
             failed: answer["reloads_failed"]
                 .as_u64()
-                .ok_or_else(|| unreachable("it has no /keyring"))?,
+                .ok_or_else(|| failure().because("it has no /keyring"))?,
         })
     }
 
-    /// Until it runs with that keyring, says that it can't, or time is up.
-    pub fn wait_for(&self, expected: &str, before: &State) -> Result<(), Failure> {
+    /// Poll until the proxy runs with the keyring of this fingerprint, reports a failed reload, or
+    /// the time is up.
+    pub fn wait_for(&self, expected: &str, before: &KeyringState) -> Result<(), Failure> {
         let started = Instant::now();
         loop {
             let state = self.state();
@@ -74,11 +76,14 @@ impl Admin {
                     ));
                 }
             }
-            if started.elapsed() > PATIENCE {
+            if started.elapsed() > RELOAD_TIMEOUT {
                 state?;
                 return Err(Failure::new(
                     Code::ProviderTimeout,
-                    "the proxy did not take the new keyring over within 15 s",
+                    format!(
+                        "the proxy did not take the new keyring over within {} s",
+                        RELOAD_TIMEOUT.as_secs()
+                    ),
                 ));
             }
             std::thread::sleep(INTERVAL);

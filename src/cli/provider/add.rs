@@ -1,3 +1,5 @@
+//! `ati provider add-mcp` and `add-cli`.
+
 use tracing::info;
 
 use super::name;
@@ -16,14 +18,14 @@ pub struct Mcp {
     about: About,
 }
 
-/// An MCP server, and how to reach it.
+/// The options that name an MCP server.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct Server {
-    /// http or stdio
+    /// How the server is reached: http, or stdio for a program that ati runs
     #[arg(long, default_value = "")]
     pub transport: String,
 
-    /// Where the server is, for http
+    /// The URL of the server, for http
     #[arg(long)]
     pub url: Option<String>,
 
@@ -35,11 +37,11 @@ pub struct Server {
     #[arg(long, allow_hyphen_values = true)]
     pub args: Vec<String>,
 
-    /// KEY=VALUE for the program; ${name} stands for a credential; repeatable
+    /// An environment variable of the program; ${name} stands for a credential; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     pub env: Vec<String>,
 
-    /// none, bearer or header
+    /// How the credential is sent: none, bearer or header
     #[arg(long, default_value = "none")]
     pub auth: String,
 
@@ -47,17 +49,18 @@ pub struct Server {
     #[arg(long)]
     pub auth_key: Option<String>,
 
-    /// The header that carries it
+    /// The header that carries the credential
     #[arg(long)]
     pub auth_header: Option<String>,
 }
 
 #[derive(clap::Args)]
 struct About {
+    /// What the provider is for, as `ati provider list` shows it
     #[arg(long)]
     description: Option<String>,
 
-    /// What it is found under
+    /// The category that `ati tool search` finds it under
     #[arg(long)]
     category: Option<String>,
 }
@@ -67,19 +70,20 @@ pub struct Cli {
     /// The provider's name, which is also its tool's
     name: String,
 
-    /// The program, by name or path
+    /// The program to run, by name or path
     #[arg(long)]
     command: String,
 
-    /// An argument before all others; repeatable
+    /// An argument that comes before those of each call; repeatable
     #[arg(long, allow_hyphen_values = true)]
     default_args: Vec<String>,
 
-    /// KEY=VALUE for the program; ${name} stands for a credential, @{name} for a file with it; repeatable
+    /// An environment variable of the program; ${name} stands for a credential, @{name} for a file
+    /// that holds one; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     env: Vec<String>,
 
-    /// Seconds after which it is ended [default: 120]
+    /// Seconds after which the program is killed [default: 120]
     #[arg(long)]
     timeout: Option<u64>,
 
@@ -133,7 +137,7 @@ pub fn mcp(args: &Mcp) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The same for a server that was only meant for a while.
+/// Write a manifest for a server of `provider load --save`.
 pub fn save_server(name: &str, server: &Server) -> Result<(), Failure> {
     let about = About {
         description: None,
@@ -189,7 +193,7 @@ pub fn cli(args: &Cli) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Names in `${}` and `@{}`.
+/// The names inside `${}` and `@{}`.
 fn references(value: &str) -> Vec<&str> {
     ["${", "@{"]
         .iter()

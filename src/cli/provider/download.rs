@@ -1,4 +1,4 @@
-//! Documents, from files and from the net.
+//! Reads an OpenAPI document from a file or a URL.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use std::time::Duration;
 use tracing::warn;
 use url::Url;
 
-use super::super::runtime;
+use super::super::transport::NoAnswer;
+use super::super::{problem_failure, runtime};
 use crate::catalog::openapi::LARGEST;
 use crate::config::Environment;
 use crate::egress::{self, Clients, Resolver};
@@ -15,13 +16,13 @@ use crate::error::{Code, Failure};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A document's text, and where it was found.
-pub struct Found {
+/// The text of a document, and the URL that it was fetched from.
+pub struct Fetched {
     pub text: String,
-    pub at: Option<Url>,
+    pub url: Option<Url>,
 }
 
-pub fn read(source: &str) -> Result<Found, Failure> {
+pub fn read(source: &str) -> Result<Fetched, Failure> {
     if !source.contains("://") {
         return from_file(source);
     }
@@ -30,7 +31,7 @@ pub fn read(source: &str) -> Result<Found, Failure> {
         .filter(egress::is_http_url)
         .ok_or_else(|| Failure::invalid(format!("'{source}' is not an http or https URL")))?;
     if url.scheme() == "http" {
-        warn!("the document comes over plain HTTP: anybody on the way can change it");
+        warn!("the document comes over plain HTTP: it can be changed on the way");
     }
     let env = Environment::read();
     if !env.problems.is_empty() {
@@ -40,20 +41,19 @@ pub fn read(source: &str) -> Result<Found, Failure> {
         tokio::time::timeout(TIMEOUT, fetch(&url, &env))
             .await
             .unwrap_or_else(|_| {
-                Err(Failure::new(
-                    Code::ProviderTimeout,
-                    "the download timed out after 30 s",
-                ))
+                let seconds = TIMEOUT.as_secs();
+                let message = format!("the download timed out after {seconds} s");
+                Err(Failure::new(Code::ProviderTimeout, message))
             })
     })?;
-    Ok(Found {
+    Ok(Fetched {
         text,
-        at: Some(url),
+        url: Some(url),
     })
 }
 
-fn from_file(path: &str) -> Result<Found, Failure> {
-    let failed = |e: std::io::Error| Failure::invalid(format!("{path}: {e}"));
+fn from_file(path: &str) -> Result<Fetched, Failure> {
+    let failed = |e: std::io::Error| Failure::invalid(path).because(e);
     let size = std::fs::metadata(path).map_err(failed)?.len();
     if size > LARGEST as u64 {
         return Err(Failure::invalid(format!(
@@ -62,7 +62,7 @@ fn from_file(path: &str) -> Result<Found, Failure> {
         )));
     }
     let text = std::fs::read_to_string(path).map_err(failed)?;
-    Ok(Found { text, at: None })
+    Ok(Fetched { text, url: None })
 }
 
 async fn fetch(url: &Url, env: &Environment) -> Result<String, Failure> {
@@ -81,9 +81,9 @@ async fn fetch(url: &Url, env: &Environment) -> Result<String, Failure> {
     clients.guard().check(url).map_err(|_| blocked())?;
     let client = clients
         .get(None)
-        .map_err(|problem| Failure::new(Code::ExecutionFailed, problem.to_string()))?;
+        .map_err(|problem| problem_failure(Code::ExecutionFailed, &problem))?;
     let failed = |e: reqwest::Error| match egress::fault(&e) {
-        Ok(fault) => upstream(format!("the download failed: {}", fault.words())),
+        Ok(_) => upstream("the download failed".to_owned()).because(NoAnswer::new(e)),
         Err(_) => blocked(),
     };
     let mut response = client.get(url.clone()).send().await.map_err(failed)?;
@@ -114,10 +114,13 @@ async fn fetch(url: &Url, env: &Environment) -> Result<String, Failure> {
         }
     }
     progress.done();
-    String::from_utf8(body).map_err(|_| Failure::invalid("the document is no text"))
+    String::from_utf8(body).map_err(|e| {
+        // Without the bytes, which the error would hold.
+        Failure::invalid("the document is no text").because(e.utf8_error())
+    })
 }
 
-/// How far a download is, for somebody who watches.
+/// Shows on a terminal how much of a download has arrived.
 struct Progress {
     total: Option<u64>,
     watched: bool,

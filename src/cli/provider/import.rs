@@ -1,24 +1,26 @@
+//! `ati provider import-openapi` and `inspect-openapi`.
+
 use std::collections::BTreeMap;
 
 use serde_json::json;
 use tracing::{debug, info, warn};
 
-use super::download::{self, Found};
+use super::download::{self, Fetched};
 use super::write::{Manifest, manifest_path, save};
 use super::{super::output, name};
 use crate::catalog::openapi::{Document, Scheme, Selection, Survey};
 use crate::config;
 use crate::error::Failure;
 
-/// More than these are listed with --verbose.
+/// Operations that are listed without --verbose.
 const LISTED: usize = 20;
 
 #[derive(clap::Args)]
 pub struct Import {
-    /// A file, or an http or https URL
+    /// The OpenAPI document: a file, or an http or https URL
     spec: String,
 
-    /// The provider's name [default: made of the URL's host or the file's name]
+    /// The provider's name [default: derived from the host of the URL, or from the file's name]
     #[arg(long)]
     name: Option<String>,
 
@@ -34,14 +36,14 @@ pub struct Import {
     #[arg(long)]
     dry_run: bool,
 
-    /// What `provider load --save` was told about the credential.
+    /// How the credential is sent, where `provider load --save` was told so.
     #[arg(skip)]
     presented: Option<Scheme>,
 }
 
 #[derive(clap::Args)]
 pub struct Inspect {
-    /// A file, or an http or https URL
+    /// The OpenAPI document: a file, or an http or https URL
     spec: String,
 
     /// Only operations with this tag; repeatable
@@ -50,7 +52,7 @@ pub struct Inspect {
 }
 
 impl Import {
-    /// As `provider load --save` means it.
+    /// The import that `provider load --save` does.
     pub fn of(spec: &str, name: &str, auth_key: &str, presented: Option<Scheme>) -> Self {
         Import {
             spec: spec.to_owned(),
@@ -63,7 +65,7 @@ impl Import {
     }
 }
 
-/// A document that was read, and what it would become.
+/// A document, and the provider that it gives.
 pub struct Imported {
     pub document: Document,
     pub name: String,
@@ -76,13 +78,13 @@ pub fn read(
     chosen: Option<&str>,
     include_tags: &[String],
 ) -> Result<Imported, Failure> {
-    let Found { text, at } = download::read(spec)?;
-    let document = Document::parse(&text).map_err(|e| Failure::invalid(format!("{spec}: {e}")))?;
+    let Fetched { text, url } = download::read(spec)?;
+    let document = Document::parse(&text).map_err(|e| Failure::invalid(spec).because(e))?;
     let name = match chosen {
         Some(name) => name::check(name)?.to_owned(),
         None => name::derive(spec),
     };
-    let base_url = document.base_url(at.as_ref());
+    let base_url = document.base_url(url.as_ref());
     let selection = Selection {
         include_tags: include_tags.to_vec(),
         ..Selection::default()
@@ -137,7 +139,7 @@ pub fn import(args: &Import) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Every operation is accounted for.
+/// Log how many operations became tools, and why the others didn't.
 fn report(survey: &Survey) {
     let (registered, left_out) = (survey.operations.len(), survey.left_out.len());
     if left_out == 0 {
@@ -260,7 +262,7 @@ pub fn inspect(args: &Inspect) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// What a provider needs before it can be used, in the words of `provider load`.
+/// The `auth` object of `provider load`: the credential that the provider needs.
 pub fn auth_summary(scheme: &Scheme, key: &str, resolved: bool) -> serde_json::Value {
     let mut auth = json!({
         "type": scheme.auth_type(),

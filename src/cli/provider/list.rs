@@ -1,17 +1,86 @@
+//! `ati provider list`, `info` and `remove`.
+
 use std::collections::{BTreeMap, HashMap};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::info;
 
-use super::super::local::{Local, ago};
-use super::super::{Format, output};
+use super::super::local::Local;
+use super::super::{Format, file_failure, output};
 use super::name;
 use super::write::manifest_path;
-use crate::catalog::remembered;
-use crate::config::{self, ManifestFile, Origin};
+use crate::config::{self, HandlerKind, ManifestFile, Origin};
 use crate::error::{Code, Failure};
+use crate::exec::mcp::McpError;
 
-/// What there is, on this machine.
+/// The fields of a manifest that are shown, as they are written there. The compiled provider has
+/// not all of them, and there is none for a provider that can't be used.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Shown {
+    description: String,
+    category: String,
+    internal: bool,
+    base_url: String,
+    auth_type: String,
+    skills: Option<Value>,
+    #[serde(flatten)]
+    program: ShownProgram,
+    #[serde(flatten)]
+    server: ShownServer,
+}
+
+/// Fields of a command-line program.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct ShownProgram {
+    cli_command: Option<Value>,
+    cli_default_args: Option<Value>,
+    cli_timeout_secs: Option<Value>,
+}
+
+/// Fields of an MCP server.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct ShownServer {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mcp_transport: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mcp_url: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mcp_command: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mcp_args: Option<Value>,
+}
+
+impl Shown {
+    fn of(manifest: &ManifestFile) -> Self {
+        let table = manifest.provider.clone();
+        table.try_into().unwrap_or_default()
+    }
+
+    fn auth(&self) -> &str {
+        match self.auth_type.as_str() {
+            "" => "none",
+            auth => auth,
+        }
+    }
+
+    /// The `type` of a row.
+    fn kind(&self, handler: &HandlerKind) -> String {
+        match handler {
+            HandlerKind::Mcp => {
+                let transport = self.server.mcp_transport.as_ref().and_then(Value::as_str);
+                let transport = transport.filter(|text| !text.is_empty());
+                format!("mcp/{}", transport.unwrap_or("stdio"))
+            }
+            HandlerKind::OpenApi | HandlerKind::Cli => handler.name().to_owned(),
+            _ => "http".to_owned(),
+        }
+    }
+}
+
 fn manifests() -> Result<Vec<ManifestFile>, Failure> {
     let mut problems = Vec::new();
     let found = config::read_manifests(&config::ati_dir(), &mut problems);
@@ -22,43 +91,13 @@ fn manifests() -> Result<Vec<ManifestFile>, Failure> {
     }
 }
 
-fn text<'a>(manifest: &'a ManifestFile, key: &str) -> &'a str {
-    manifest
-        .provider
-        .get(key)
-        .and_then(toml::Value::as_str)
-        .unwrap_or_default()
-}
-
-fn is_internal(manifest: &ManifestFile) -> bool {
-    let internal = manifest.provider.get("internal");
-    internal.and_then(toml::Value::as_bool).unwrap_or(false)
-}
-
-fn kind(manifest: &ManifestFile) -> String {
-    match manifest.handler.as_str() {
-        "mcp" => match text(manifest, "mcp_transport") {
-            "" => "mcp/stdio".to_owned(),
-            transport => format!("mcp/{transport}"),
-        },
-        handler @ ("openapi" | "cli") => handler.to_owned(),
-        _ => "http".to_owned(),
-    }
-}
-
-fn auth(manifest: &ManifestFile) -> &str {
-    match text(manifest, "auth_type") {
-        "" => "none",
-        auth => auth,
-    }
-}
-
-/// `live`: MCP servers are asked how they are.
+/// `live`: connect to MCP servers, and show whether they answer.
 pub fn list(live: bool, format: Format) -> Result<u8, Failure> {
     let manifests = manifests()?;
     if manifests.is_empty() {
         output::line(
-            "No providers configured. Run `ati provider import-openapi`, `add-mcp` or `add-cli` to add one.",
+            "No providers configured. Run `ati provider import-openapi`, `add-mcp` or `add-cli` \
+             to add one.",
         );
         return Ok(0);
     }
@@ -66,44 +105,21 @@ pub fn list(live: bool, format: Format) -> Result<u8, Failure> {
         true => Local::load()?.survey()?,
         false => BTreeMap::new(),
     };
-    let catalog = Local::catalogue()?;
-    let mut counts: HashMap<String, usize> = HashMap::new();
+    let catalog = Local::load_catalog()?;
+    let mut counts: HashMap<&str, usize> = HashMap::new();
     for tool in catalog.tools() {
-        *counts.entry(tool.provider.name.clone()).or_default() += 1;
+        *counts.entry(&tool.provider.name).or_default() += 1;
     }
     let rows: Vec<Value> = manifests
         .iter()
         .map(|manifest| {
-            let tools = match manifest.handler.as_str() {
-                // As of the last time that its server was asked.
-                "mcp" => match counts.get(&manifest.name) {
-                    None => "auto".to_owned(),
-                    Some(count) => count.to_string(),
-                },
-                "cli" if manifest.tools.is_empty() => "1".to_owned(),
-                _ => counts.get(&manifest.name).copied().unwrap_or(0).to_string(),
-            };
-            let mut row = json!({
-                "name": manifest.name,
-                "type": kind(manifest),
-                "description": text(manifest, "description"),
-                "auth": auth(manifest),
-                "tools": tools,
-                "internal": is_internal(manifest),
-                "source": "permanent",
-            });
-            if let Origin::Cached { remaining_seconds } = manifest.origin {
-                row["source"] = json!("cached");
-                row["remaining_seconds"] = json!(remaining_seconds);
+            let name = manifest.name.as_str();
+            let mut row = row(manifest, counts.get(name).copied());
+            if let Some(listing) = catalog.listing(name) {
+                row["listed"] = json!(output::ago(listing.at));
             }
-            if let Some(listing) = catalog.listing(&manifest.name) {
-                row["listed"] = json!(ago(listing.at));
-            }
-            if let Some(state) = states.get(&manifest.name) {
-                row["state"] = json!(if state.is_ok() { "ready" } else { "down" });
-                if let Err(error) = state {
-                    row["error"] = json!(error.to_string());
-                }
+            if let Some(state) = states.get(name) {
+                add_state(&mut row, state);
             }
             row
         })
@@ -125,6 +141,37 @@ pub fn list(live: bool, format: Format) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// `tools`: how many the catalogue has of this provider; none where an MCP server was never listed.
+fn row(manifest: &ManifestFile, tools: Option<usize>) -> Value {
+    let shown = Shown::of(manifest);
+    let tools = match (&manifest.handler, tools) {
+        (HandlerKind::Mcp, None) => "auto".to_owned(),
+        (HandlerKind::Cli, _) if manifest.tools.is_empty() => "1".to_owned(),
+        (_, tools) => tools.unwrap_or(0).to_string(),
+    };
+    let mut row = json!({
+        "name": manifest.name,
+        "type": shown.kind(&manifest.handler),
+        "description": shown.description,
+        "auth": shown.auth(),
+        "tools": tools,
+        "internal": shown.internal,
+        "source": "permanent",
+    });
+    if let Origin::Cached { remaining_seconds } = manifest.origin {
+        row["source"] = json!("cached");
+        row["remaining_seconds"] = json!(remaining_seconds);
+    }
+    row
+}
+
+fn add_state(row: &mut Value, state: &Result<usize, McpError>) {
+    row["state"] = json!(if state.is_ok() { "ready" } else { "down" });
+    if let Err(error) = state {
+        row["error"] = json!(error.to_string());
+    }
+}
+
 pub fn info(name: &str, format: Format) -> Result<u8, Failure> {
     let manifests = manifests()?;
     let manifest = manifests
@@ -138,62 +185,66 @@ pub fn info(name: &str, format: Format) -> Result<u8, Failure> {
                 ),
             )
         })?;
-    let category = text(manifest, "category");
+    let shown = Shown::of(manifest);
     let mut info = json!({
         "name": manifest.name,
-        "description": text(manifest, "description"),
-        "handler": manifest.handler,
-        "base_url": text(manifest, "base_url"),
-        "auth_type": auth(manifest),
-        "category": (!category.is_empty()).then_some(category),
-        "internal": is_internal(manifest),
+        "description": shown.description,
+        "handler": manifest.handler.name(),
+        "base_url": shown.base_url,
+        "auth_type": shown.auth(),
+        "category": (!shown.category.is_empty()).then_some(&shown.category),
+        "internal": shown.internal,
     });
-    if manifest.handler == "cli" {
-        for key in ["cli_command", "cli_default_args", "cli_timeout_secs"] {
-            info[key] = json!(manifest.provider.get(key));
+    let mut add = |fields: Value| {
+        if let (Value::Object(info), Value::Object(fields)) = (&mut info, fields) {
+            info.extend(fields);
         }
-    }
-    if manifest.handler == "mcp" {
-        for key in ["mcp_transport", "mcp_url", "mcp_command", "mcp_args"] {
-            if let Some(value) = manifest.provider.get(key) {
-                info[key] = json!(value);
-            }
+    };
+    match &manifest.handler {
+        HandlerKind::Cli => add(json!(shown.program)),
+        HandlerKind::Mcp => {
+            add(json!(shown.server));
+            add(json!({ "server": server_state(name) }));
         }
-        info["server"] = server(name);
+        _ => {}
     }
-    if let Some(skills) = manifest.provider.get("skills") {
-        info["skills"] = json!(skills);
+    if let Some(skills) = shown.skills {
+        info["skills"] = skills;
     }
     output::value(&info, format);
     Ok(0)
 }
 
-/// How a server is, asked now; where it doesn't answer, what is known of it.
-fn server(name: &str) -> Value {
-    let asked = Local::load().and_then(|mut local| {
-        let provider = local.provider(name);
-        let gone = || Failure::new(Code::ProviderNotFound, format!("'{name}' can't be used"));
-        let provider = provider.ok_or_else(gone)?;
-        let known = remembered::recall(&config::ati_dir(), &provider);
-        Ok((local.probe(&provider), known))
-    });
-    match asked {
-        Err(failure) => json!({"state": "down", "error": failure.to_string()}),
-        Ok((Ok(listing), _)) => json!({
+/// Whether an MCP server answers now. Where it doesn't, the cached listing is shown.
+fn server_state(name: &str) -> Value {
+    let down = |failure: Failure| json!({"state": "down", "error": failure.one_line()});
+    let local = match Local::load() {
+        Ok(local) => local,
+        Err(failure) => return down(failure),
+    };
+    let provider = match local.provider(name) {
+        Ok(provider) => provider,
+        Err(failure) => return down(failure),
+    };
+    match local.probe(provider) {
+        Ok(listing) => json!({
             "state": "ready",
             "protocol": listing.protocol,
             "tools": listing.tools.len(),
         }),
-        Ok((Err(failure), known)) => json!({
-            "state": "down",
-            "error": failure.to_string(),
-            "tools": known.as_ref().map(|known| known.tools.len()),
-            "listed": known.map(|known| ago(known.at)),
-        }),
+        Err(failure) => {
+            let cached = local.catalog().listing(name);
+            json!({
+                "state": "down",
+                "error": failure.one_line(),
+                "tools": cached.map(|listing| listing.tools.len()),
+                "listed": cached.map(|listing| output::ago(listing.at)),
+            })
+        }
     }
 }
 
-/// By the file's name, which is what `add` and `import` made.
+/// Remove a manifest by the name of its file, as `add` and `import` write it.
 pub fn remove(name: &str) -> Result<u8, Failure> {
     let path = manifest_path(name::check(name)?);
     match std::fs::remove_file(&path) {
@@ -205,9 +256,6 @@ pub fn remove(name: &str) -> Result<u8, Failure> {
             Code::ProviderNotFound,
             format!("Manifest not found: {}", path.display()),
         )),
-        Err(e) => Err(Failure::new(
-            Code::ExecutionFailed,
-            format!("{}: {e}", path.display()),
-        )),
+        Err(e) => Err(file_failure(Code::ExecutionFailed, &path, e)),
     }
 }

@@ -1,10 +1,13 @@
+//! `ati provider load` and `unload`: providers for a limited time, in a cache file instead of a
+//! manifest.
+
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
-use tracing::info;
+use tracing::{debug, info};
 
 use super::super::local::Local;
-use super::super::{Format, output};
+use super::super::{Format, file_failure, output};
 use super::add::{self, Server};
 use super::import::{self, auth_summary};
 use super::name;
@@ -14,34 +17,35 @@ use crate::catalog::openapi::Scheme;
 use crate::config::{self, Environment};
 use crate::credential::Template;
 use crate::error::{Code, Failure};
-use crate::keyring::{self, Fallback, Keyring, Places};
+use crate::keyring::{Keyring, Places};
+use crate::snapshot::command_keyring;
 use crate::telemetry::audit::timestamp;
 
-/// Ten years: longer is no while.
-const LONGEST: u64 = 10 * 365 * 86_400;
+/// The longest time to live, in seconds: ten years.
+const LONGEST_TTL: u64 = 10 * 365 * 86_400;
 
 #[derive(clap::Args)]
 pub struct Load {
     /// An OpenAPI document: a file, or an http or https URL
     spec: Option<String>,
 
-    /// An MCP server instead
+    /// Load an MCP server instead of an OpenAPI document
     #[arg(long)]
     mcp: bool,
 
-    /// The provider's name [default: made of the URL's host or the file's name]
+    /// The provider's name [default: derived from the host of the URL, or from the file's name]
     #[arg(long)]
     name: Option<String>,
 
-    /// How long it is kept, in seconds
+    /// Seconds until it is removed
     #[arg(long, default_value_t = 3600)]
     ttl: u64,
 
-    /// Keep it for good, with a manifest
+    /// Keep it permanently: write a manifest
     #[arg(long)]
     save: bool,
 
-    /// The query parameter that carries the credential, where the document doesn't say so
+    /// The query parameter that carries the credential, where the document doesn't name it
     #[arg(long)]
     auth_query: Option<String>,
 
@@ -50,7 +54,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// How the caller wants the credential to be presented.
+    /// How the credential is sent, where the options say so.
     fn presented(&self) -> Result<Option<Scheme>, Failure> {
         Ok(
             match (
@@ -60,8 +64,8 @@ impl Load {
             ) {
                 (Some(query), ..) => Some(Scheme::Query(query.clone())),
                 (None, Some(header), _) => {
-                    http::HeaderName::try_from(header).map_err(|_| {
-                        Failure::invalid(format!("'{header}' is not a header name"))
+                    http::HeaderName::try_from(header).map_err(|e| {
+                        Failure::invalid(format!("'{header}' is not a header name")).because(e)
                     })?;
                     Some(Scheme::Header(header.clone()))
                 }
@@ -93,14 +97,14 @@ fn load_openapi(args: &Load) -> Result<Option<Value>, Failure> {
     };
     let imported = import::read(spec, args.name.as_deref(), &[])?;
     let name = imported.name.clone();
-    // What the caller says counts before what the document says.
-    let said = args.presented()?;
-    let scheme = said.clone();
+    // The options win over the document.
+    let chosen = args.presented()?;
+    let scheme = chosen.clone();
     let scheme = scheme.unwrap_or_else(|| imported.document.auth().scheme);
     let own = args.server.auth_key.clone();
     let key = own.unwrap_or_else(|| format!("{name}_api_key"));
     if args.save {
-        import::import(&import::Import::of(spec, &name, &key, said))?;
+        import::import(&import::Import::of(spec, &name, &key, chosen))?;
         return Ok(None);
     }
     let mut needed = Vec::new();
@@ -220,7 +224,7 @@ fn load_mcp(args: &Load) -> Result<Option<Value>, Failure> {
         }
         Err(failure) => {
             summary["probe"] = json!("failed");
-            summary["probe_error"] = json!(failure.to_string());
+            summary["probe_error"] = json!(failure.one_line());
         }
     }
     if let Some(key) = key {
@@ -232,29 +236,26 @@ fn load_mcp(args: &Load) -> Result<Option<Value>, Failure> {
     Ok(Some(summary))
 }
 
-/// Ask the server now; what it says is kept, too.
+/// List the tools of the server now, and keep the list in the listing cache.
 fn probe(name: &str) -> Result<Listing, Failure> {
-    let mut local = Local::load()?;
-    let provider = local.provider(name).ok_or_else(|| {
-        let message = format!("'{name}' can't be used: see 'ati provider validate'");
-        Failure::new(Code::ProviderNotFound, message)
-    })?;
-    local.probe(&provider)
+    let local = Local::load()?;
+    local.probe(local.provider(name)?)
 }
 
-/// Until when it is kept.
+/// Write the cache file. Returns the time until which it is valid.
 fn store(name: &str, mut cached: Map<String, Value>, ttl: u64) -> Result<String, Failure> {
     let now = SystemTime::now();
-    let ttl = ttl.min(LONGEST);
+    let ttl = ttl.min(LONGEST_TTL);
     cached.insert("created_at".into(), json!(timestamp(now)));
     cached.insert("ttl_seconds".into(), json!(ttl));
     let path = config::cached_provider(&config::ati_dir(), name);
-    // It may hold what was given with --env.
+    // Private: values of --env may be secret.
     save_private(&path, Value::Object(cached).to_string().as_bytes())?;
     let until = now.checked_add(Duration::from_secs(ttl)).unwrap_or(now);
     Ok(timestamp(until))
 }
 
+/// The commands that store the missing credentials.
 fn setup(missing: &[&str]) -> Vec<String> {
     missing
         .iter()
@@ -262,7 +263,8 @@ fn setup(missing: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// What is known without spending a one-shot key.
+/// The keyring of this machine. A one-shot key is left for the server. A keyring that can't be
+/// loaded counts as empty: every credential is then reported as missing.
 fn keyring() -> Keyring {
     let env = Environment::read();
     let places = Places {
@@ -270,8 +272,13 @@ fn keyring() -> Keyring {
         one_shot: env.key_file,
         consume: false,
     };
-    keyring::load(&places, None, Fallback::Credentials)
-        .map_or_else(|_| Keyring::empty(), |loaded| loaded.keyring)
+    match command_keyring(&places) {
+        Ok(loaded) => loaded.keyring,
+        Err(problem) => {
+            debug!("{problem}");
+            Keyring::empty()
+        }
+    }
 }
 
 pub fn unload(name: &str) -> Result<u8, Failure> {
@@ -285,9 +292,6 @@ pub fn unload(name: &str) -> Result<u8, Failure> {
             Code::ProviderNotFound,
             format!("No cached provider '{name}' found."),
         )),
-        Err(e) => Err(Failure::new(
-            Code::ExecutionFailed,
-            format!("{}: {e}", path.display()),
-        )),
+        Err(e) => Err(file_failure(Code::ExecutionFailed, &path, e)),
     }
 }

@@ -1,4 +1,4 @@
-//! Providers: where tools come from, and what becomes of them.
+//! `ati provider`: the manifests that tools come from.
 
 mod add;
 mod download;
@@ -20,30 +20,40 @@ pub enum Command {
     AddMcp(add::Mcp),
     /// Write a manifest for a command-line program
     AddCli(add::Cli),
-    /// Make tools of an OpenAPI document (2.0, 3.0 or 3.1; JSON or YAML)
+    /// Write a manifest for an OpenAPI document (2.0, 3.0 or 3.1; JSON or YAML)
     ImportOpenapi(import::Import),
-    /// Show what an OpenAPI document would become
+    /// Show the tools that an OpenAPI document would give
     InspectOpenapi(import::Inspect),
     /// List providers
     List {
-        /// Ask every MCP server how it is
+        /// Connect to every MCP server, and show whether it answers
         #[arg(long)]
         live: bool,
     },
-    /// Show one provider
-    Info { name: String },
+    /// Show one provider; an MCP server is asked whether it answers
+    Info {
+        /// The provider's name
+        name: String,
+    },
     /// Remove a provider's manifest
-    Remove { name: String },
-    /// Use a provider for a while, without a manifest
+    Remove {
+        /// The provider's name
+        name: String,
+    },
+    /// Use a provider for a limited time, without a manifest
     Load(load::Load),
-    /// Forget a provider that was loaded
-    Unload { name: String },
+    /// Remove a provider that was loaded
+    Unload {
+        /// The provider's name
+        name: String,
+    },
     /// Check manifests, each on its own
     Validate {
+        /// Manifests to check
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
 
-        /// Warnings fail the check too
+        /// Fail on warnings too
         #[arg(long)]
         strict: bool,
     },

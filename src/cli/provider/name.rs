@@ -1,19 +1,20 @@
-//! Names of providers. They become names of files, so they can't lead anywhere.
+//! Names of providers. They become names of files, so they must not contain a path.
 
 use crate::config::{LONGEST_PROVIDER_NAME, is_provider_name};
 use crate::error::Failure;
 
-/// A name that somebody chose.
+/// Refuse a name that can't be the name of a file.
 pub fn check(name: &str) -> Result<&str, Failure> {
     if is_provider_name(name) {
         return Ok(name);
     }
     Err(Failure::invalid(format!(
-        "'{name}' is no name for a provider: letters, digits, '_', '-' and '.', at most {LONGEST_PROVIDER_NAME} of them"
+        "'{name}' is no name for a provider: letters, digits, '_', '-' and '.', \
+         at most {LONGEST_PROVIDER_NAME} of them"
     )))
 }
 
-/// A name for what was found at a URL or in a file.
+/// A name derived from a URL or a path.
 pub fn derive(source: &str) -> String {
     let raw = match source.split_once("://") {
         Some((_, rest)) => of_host(rest),
@@ -36,7 +37,7 @@ pub fn derive(source: &str) -> String {
     }
 }
 
-/// Without the labels that every API has.
+/// The host of a URL, without labels that many APIs have.
 fn of_host(rest: &str) -> String {
     const FIRST: [&str; 4] = ["api", "www", "mcp", "rest"];
     const LAST: [&str; 9] = ["com", "org", "net", "io", "dev", "ai", "co", "gov", "edu"];
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_what_was_found() {
+    fn names_are_derived_from_hosts_and_files() {
         for (source, name) in [
             ("https://api.finnhub.io/v1/openapi.json", "finnhub"),
             (
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_somewhere_are_none() {
+    fn names_with_a_path_or_odd_characters_are_refused() {
         for bad in [
             "",
             "..",

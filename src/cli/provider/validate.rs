@@ -1,3 +1,5 @@
+//! `ati provider validate` and `schema`.
+
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -10,7 +12,7 @@ use crate::error::{Code, Failure, Problem};
 use crate::keyring::Keyring;
 use crate::route::Table;
 
-/// Each file on its own: against the shape that manifests have, and against what they refer to.
+/// Check each file on its own: its fields, and the documents that it refers to.
 pub fn validate(files: &[PathBuf], strict: bool, format: Format) -> Result<u8, Failure> {
     let mut all_good = true;
     let mut report = Vec::new();
@@ -55,7 +57,7 @@ fn check(file: &Path) -> (Vec<Problem>, Vec<Problem>) {
         Ok(manifest) => manifest,
         Err(problem) => return (vec![problem], warnings),
     };
-    // Beside the manifests, wherever those are.
+    // In the folder next to the one that holds the manifest.
     let specs = file
         .parent()
         .and_then(Path::parent)
@@ -69,7 +71,7 @@ fn check(file: &Path) -> (Vec<Problem>, Vec<Problem>) {
         &mut warnings,
     );
     catalog.compile_schemas(&mut warnings);
-    // Keys are on another machine: what is missing here says nothing.
+    // The keyring is usually on another machine: a key that is missing here is no finding.
     let mut missing = Vec::new();
     Table::build(
         &manifests,
@@ -79,7 +81,7 @@ fn check(file: &Path) -> (Vec<Problem>, Vec<Problem>) {
         &mut problems,
         &mut missing,
     );
-    // So are the addresses that a provider can name.
+    // Named egress addresses are configured there too.
     problems.retain(|problem| problem.key.as_deref() != Some("egress"));
     warnings.extend(
         missing

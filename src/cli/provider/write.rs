@@ -1,15 +1,16 @@
-//! Manifests as text that people read and edit.
+//! Writes manifests as TOML that people can read and edit.
 
 use std::path::{Path, PathBuf};
 
 use toml::Value;
 use tracing::info;
 
+use super::super::file_failure;
 use crate::config;
 use crate::error::{Code, Failure};
 use crate::files;
 
-/// A `[provider]` table under construction, in the order in which things are said.
+/// A `[provider]` table under construction. Fields keep the order in which they are added.
 #[derive(Default)]
 pub struct Manifest {
     head: Vec<String>,
@@ -51,7 +52,7 @@ impl Manifest {
         self
     }
 
-    /// Something for whoever reads it.
+    /// A comment at the top of the file.
     pub fn comment(&mut self, text: &str) -> &mut Self {
         let plain: String = text.chars().filter(|c| !c.is_control()).collect();
         self.head.push(format!("# {plain}"));
@@ -94,7 +95,7 @@ pub fn manifest_path(name: &str) -> PathBuf {
         .join(format!("{name}.toml"))
 }
 
-/// A file that wasn't there before.
+/// Write a new manifest. An existing one is never replaced.
 pub fn save_new(name: &str, manifest: &Manifest) -> Result<(), Failure> {
     let path = manifest_path(name);
     if path.exists() {
@@ -108,19 +109,18 @@ pub fn save_new(name: &str, manifest: &Manifest) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whole or not at all.
+/// Write a file atomically.
 pub fn save(path: &Path, content: &[u8]) -> Result<(), Failure> {
     write(path, content, 0o644)
 }
 
-/// The same, for its owner only.
+/// Write a file atomically, readable by its owner alone.
 pub fn save_private(path: &Path, content: &[u8]) -> Result<(), Failure> {
     write(path, content, 0o600)
 }
 
 fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), Failure> {
-    let failed =
-        |e: std::io::Error| Failure::new(Code::ExecutionFailed, format!("{}: {e}", path.display()));
+    let failed = |e: std::io::Error| file_failure(Code::ExecutionFailed, path, e);
     if let Some(dir) = path.parent() {
         files::create_private_dir(dir).map_err(failed)?;
     }

@@ -1,200 +1,84 @@
 //! Tools that are HTTP requests.
 
-mod generator;
+mod error;
 mod multipart;
-mod oauth;
 mod request;
-pub(super) mod send;
+mod send;
 mod style;
 mod xai;
 
-use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use zeroize::Zeroizing;
 
-pub use generator::GeneratorRecipe;
-pub use oauth::OAuthRecipe;
+pub use error::HttpError;
 
-use crate::catalog::{Handler, Tool};
-use crate::config::ToolSettings;
-use crate::credential::{Attachment, Credential};
-use crate::egress::Clients;
-use crate::error::{ToolError, UpstreamFault};
-use crate::exec::Watcher;
-use crate::runtime::{Made, Runtime};
-use send::Answer;
+use super::ExecContext;
+use super::credentials::{CallCredential, obtain, renew_after_refusal};
+use crate::catalog::{Dialect, HttpInvocation, Tool};
+use crate::egress::EgressError;
+use crate::error::UpstreamFault;
+use send::Response;
 
-/// More of an upstream's error than this says nothing more.
+/// How much of an upstream's error body the caller gets.
 const LONGEST_ERROR: usize = 64 << 10;
 
-/// What every call goes out with.
-#[derive(Clone, Copy)]
-pub struct Means<'a> {
-    pub clients: &'a Arc<Clients>,
-    pub runtime: &'a Runtime,
-    pub limits: &'a ToolSettings,
-    /// Who wants to hear how far a call is, where its handler tells.
-    pub watcher: Option<Watcher<'a>>,
+/// One call of an HTTP tool.
+pub struct Request<'a> {
+    pub tool: &'a Tool,
+    pub invocation: &'a HttpInvocation,
+    pub args: &'a Map<String, Value>,
+    /// The provider's, with its keys filled in where it has any.
+    pub base_url: Cow<'a, str>,
 }
 
-/// What one call presents: looked up, or to be minted.
-pub enum Presents {
-    Ready(Arc<Attachment>),
-    Minted(Box<Mint>),
-}
-
-/// A credential that is made when it is needed, and kept for as long as it holds.
-pub struct Mint {
-    /// What it depends on, hashed: whoever has the same, shares it.
-    pub key: [u8; 32],
-    pub recipe: Recipe,
-    /// How the primary value is presented.
-    pub credential: Credential,
-    /// What goes beside it.
-    pub beside: Arc<Attachment>,
-}
-
-impl Mint {
-    /// Whether it is made for one call only.
-    pub fn keeps_nothing(&self) -> bool {
-        matches!(&self.recipe, Recipe::Generator(recipe) if recipe.keeps_nothing())
-    }
-}
-
-pub enum Recipe {
-    OAuth2(OAuthRecipe),
-    Generator(GeneratorRecipe),
-}
-
-/// Attachments of providers whose credentials are the same for every caller, resolved once per snapshot.
-#[derive(Default)]
-pub struct Prepared(Vec<OnceLock<Arc<Attachment>>>);
-
-impl Prepared {
-    pub fn new(providers: usize) -> Self {
-        Prepared((0..providers).map(|_| OnceLock::new()).collect())
-    }
-
-    pub fn get_or_resolve(
-        &self,
-        provider: usize,
-        resolve: impl FnOnce() -> Result<Attachment, ToolError>,
-    ) -> Result<Arc<Attachment>, ToolError> {
-        let Some(slot) = self.0.get(provider) else {
-            return resolve().map(Arc::new);
-        };
-        if let Some(known) = slot.get() {
-            return Ok(known.clone());
-        }
-        let resolved = Arc::new(resolve()?);
-        Ok(slot.get_or_init(|| resolved).clone())
-    }
-}
-
-/// One call. `base_url` is the provider's, with its keys filled in where it has any.
 pub async fn run(
-    tool: &Tool,
-    args: &Map<String, Value>,
-    base_url: &str,
-    presents: &Presents,
-    means: Means<'_>,
-) -> Result<Box<RawValue>, ToolError> {
-    let timeout = means.limits.timeout;
-    let answer = tokio::time::timeout(timeout, call(tool, args, base_url, presents, means))
-        .await
-        .unwrap_or(Err(ToolError::Request(UpstreamFault::Timeout)));
-    answer.map_err(|error| match (error, tool.provider.http()) {
-        // Its key may be part of the host.
-        (ToolError::Blocked(_), Some(http)) if http.url.is_some() => {
-            ToolError::Blocked(http.base_url.clone())
+    request: &Request<'_>,
+    credential: &CallCredential,
+    context: ExecContext<'_>,
+) -> Result<Box<RawValue>, HttpError> {
+    let exchange = exchange(request, credential, context);
+    let result = tokio::time::timeout(context.limits.timeout, exchange).await;
+    let result = result.unwrap_or(Err(EgressError::Request(UpstreamFault::Timeout).into()));
+    result.map_err(|error| match (error, request.tool.provider.base_url()) {
+        // A key may be part of the host: the error shows the URL as the manifest has it.
+        (HttpError::Egress(EgressError::Blocked(_)), Some(url)) if url.template.is_some() => {
+            EgressError::Blocked(url.text.clone()).into()
         }
         (error, _) => error,
     })
 }
 
-async fn call(
-    tool: &Tool,
-    args: &Map<String, Value>,
-    base_url: &str,
-    presents: &Presents,
-    means: Means<'_>,
-) -> Result<Box<RawValue>, ToolError> {
-    let source = tool.provider.http().and_then(|http| http.source);
-    let agentic = matches!(tool.provider.handler, Handler::Xai(_));
-    let wire = if agentic {
-        request::build(tool, &xai::question(&tool.endpoint, args), base_url)?
-    } else {
-        request::build(tool, args, base_url)?
+async fn exchange(
+    request: &Request<'_>,
+    credential: &CallCredential,
+    context: ExecContext<'_>,
+) -> Result<Box<RawValue>, HttpError> {
+    let source = request.tool.provider.outbound.source;
+    let wire = match request.invocation.dialect {
+        Dialect::Plain => request::build(request, request.args)?,
+        Dialect::Agentic => {
+            let question = xai::question(&request.invocation.endpoint, request.args);
+            request::build(request, &question)?
+        }
     };
-    let attachment = obtain(presents, source, means).await?;
-    let mut answer = send::send(&wire, &attachment, source, means).await?;
-    let mut presented = attachment;
-    if let Presents::Minted(mint) = presents
-        && answer.is_unauthorized()
-        // It was good when it was made; it isn't any more. Once: a second refusal means something else.
-        && means.runtime.minted.forget(mint.key, &presented)
-    {
-        presented = obtain(presents, source, means).await?;
-        answer = send::send(&wire, &presented, source, means).await?;
+    let mut attachment = obtain(credential, source, context).await?;
+    let mut response = send::send(&wire, &attachment, source, context).await?;
+    // One retry: a second refusal is not about the credential's age.
+    if response.is_unauthorized() && renew_after_refusal(credential, &attachment, context) {
+        attachment = obtain(credential, source, context).await?;
+        response = send::send(&wire, &attachment, source, context).await?;
     }
-    presented.scrub(&mut answer.body);
-    let result = into_result(answer)?;
-    if agentic {
-        xai::answer(&result)
-    } else {
-        Ok(result)
+    attachment.redact(&mut response.body);
+    let result = into_result(response)?;
+    match request.invocation.dialect {
+        Dialect::Plain => Ok(result),
+        Dialect::Agentic => xai::answer(&result),
     }
 }
 
-pub(super) async fn obtain(
-    presents: &Presents,
-    source: Option<IpAddr>,
-    means: Means<'_>,
-) -> Result<Arc<Attachment>, ToolError> {
-    let mint = match presents {
-        Presents::Ready(attachment) => return Ok(attachment.clone()),
-        Presents::Minted(mint) => mint,
-    };
-    let make = async || {
-        let minted = match &mint.recipe {
-            Recipe::OAuth2(recipe) => recipe.mint(source, means).await?,
-            Recipe::Generator(recipe) => recipe.mint().await?,
-        };
-        let headers: Vec<_> = minted
-            .headers
-            .iter()
-            .map(|(name, value)| (name.clone(), value.as_slice()))
-            .collect();
-        let value = mint
-            .beside
-            .with_minted(&mint.credential, &minted.value, &headers)
-            .ok_or_else(|| ToolError::UnusableKey("minted".to_owned()))?
-            .with_environment(&minted.value, &minted.env);
-        Ok(Made {
-            value,
-            lifetime: minted.lifetime,
-        })
-    };
-    // What holds for one call is nobody else's to wait for.
-    if mint.keeps_nothing() {
-        return make().await.map(|made| Arc::new(made.value));
-    }
-    means.runtime.minted.get(mint.key, make).await
-}
-
-/// What a recipe makes.
-struct Minted {
-    value: Zeroizing<Vec<u8>>,
-    headers: Vec<(::http::HeaderName, Zeroizing<Vec<u8>>)>,
-    /// For programs.
-    env: Vec<(String, Zeroizing<Vec<u8>>)>,
-    lifetime: std::time::Duration,
-}
-
-fn into_result(answer: Answer) -> Result<Box<RawValue>, ToolError> {
+fn into_result(answer: Response) -> Result<Box<RawValue>, HttpError> {
     if answer.is_success() {
         return Ok(as_json(&answer.body));
     }
@@ -203,7 +87,7 @@ fn into_result(answer: Answer) -> Result<Box<RawValue>, ToolError> {
         return Ok(as_json(br#"{"records":[]}"#));
     }
     let text = String::from_utf8_lossy(&answer.body);
-    Err(ToolError::Status {
+    Err(HttpError::Status {
         status: answer.status(),
         body: text[..text.floor_char_boundary(LONGEST_ERROR)].to_owned(),
     })

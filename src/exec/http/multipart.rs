@@ -4,15 +4,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
+use super::HttpError;
 use super::style::text;
 use crate::catalog::schema::Schema;
-use crate::error::ToolError;
 
 /// The body and its content type.
 pub fn build(
     schema: &Schema,
     arguments: &Map<String, Value>,
-) -> Result<(Vec<u8>, String), ToolError> {
+) -> Result<(Vec<u8>, String), HttpError> {
     let boundary = format!("ati-{}", uuid::Uuid::new_v4().simple());
     let mut body = Vec::new();
     for (name, value) in arguments {
@@ -40,7 +40,7 @@ struct Part {
 }
 
 impl Part {
-    fn new(name: &str, value: &Value, file: bool, kind: Option<&str>) -> Result<Self, ToolError> {
+    fn new(name: &str, value: &Value, file: bool, kind: Option<&str>) -> Result<Self, HttpError> {
         if !file {
             let json = value.is_object() || value.is_array();
             let kind = kind.or(json.then_some("application/json"));
@@ -85,11 +85,11 @@ fn quoted(name: &str) -> String {
 }
 
 /// Text as it is, or `{"content_base64": …}`.
-pub fn bytes(name: &str, value: &Value) -> Result<Vec<u8>, ToolError> {
+pub fn bytes(name: &str, value: &Value) -> Result<Vec<u8>, HttpError> {
     match value.get("content_base64").and_then(Value::as_str) {
         Some(encoded) => STANDARD
             .decode(encoded.trim())
-            .map_err(|_| ToolError::Base64(name.to_owned())),
+            .map_err(|_| HttpError::Base64(name.to_owned())),
         None => Ok(text(value).unwrap_or_default().into_bytes()),
     }
 }

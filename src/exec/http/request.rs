@@ -6,12 +6,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
 
-use super::{multipart, style};
+use super::{HttpError, Request, multipart, style};
 use crate::catalog::Tool;
 use crate::catalog::schema::{Encoding, Location, Property, Schema, Style};
 use crate::config::provider::Auth;
 use crate::credential::Credential;
-use crate::error::ToolError;
+use crate::egress::{EgressError, is_http_url};
 
 /// What a caller may not say through a header parameter.
 const DENIED: [HeaderName; 6] = [
@@ -49,18 +49,25 @@ struct Parts<'a> {
     body: Map<String, Value>,
 }
 
-pub fn build(tool: &Tool, args: &Map<String, Value>, base_url: &str) -> Result<Wire, ToolError> {
+/// Builds the request. `args` are the caller's, or what the dialect made of them.
+pub fn build(request: &Request<'_>, args: &Map<String, Value>) -> Result<Wire, HttpError> {
+    let (tool, method) = (request.tool, &request.invocation.method);
     let located = tool.schema.located;
     let parts = if located {
         by_location(tool, args)
     } else {
-        by_method(&tool.method, args)
+        by_method(method, args)
     };
-    let mut path = tool.endpoint.clone();
-    if located {
-        path = fill(tool, &parts)?;
-    }
-    let url = join(base_url, &path, &style::query(parts.query.iter().copied()))?;
+    let endpoint = &request.invocation.endpoint;
+    let path = match located {
+        true => fill(endpoint, tool, &parts)?,
+        false => endpoint.clone(),
+    };
+    let url = join(
+        &request.base_url,
+        &path,
+        &style::query(parts.query.iter().copied()),
+    )?;
     let mut headers = HeaderMap::new();
     for (name, value, style) in &parts.headers {
         if let Some((name, value)) = header(tool, name, value, *style)? {
@@ -70,13 +77,13 @@ pub fn build(tool: &Tool, args: &Map<String, Value>, base_url: &str) -> Result<W
     if let Some(cookies) = cookies(&parts.cookies) {
         headers.insert(COOKIE, cookies);
     }
-    let body = body(tool, parts.body)?;
+    let body = body(tool, method, parts.body)?;
     let body = body.map(|(body, kind)| {
         headers.insert(CONTENT_TYPE, kind);
         body
     });
     Ok(Wire {
-        method: tool.method.clone(),
+        method: method.clone(),
         url,
         headers,
         body,
@@ -124,9 +131,9 @@ fn by_method<'a>(method: &Method, args: &'a Map<String, Value>) -> Parts<'a> {
 }
 
 /// The endpoint with its parameters in place.
-fn fill(tool: &Tool, parts: &Parts<'_>) -> Result<String, ToolError> {
-    let mut path = String::with_capacity(tool.endpoint.len() + 32);
-    let mut rest = tool.endpoint.as_str();
+fn fill(endpoint: &str, tool: &Tool, parts: &Parts<'_>) -> Result<String, HttpError> {
+    let mut path = String::with_capacity(endpoint.len() + 32);
+    let mut rest = endpoint;
     while let Some((before, after)) = rest.split_once('{') {
         path.push_str(before);
         let Some((name, behind)) = after.split_once('}') else {
@@ -145,7 +152,7 @@ fn fill(tool: &Tool, parts: &Parts<'_>) -> Result<String, ToolError> {
             };
             let written = written.filter(|text| !text.is_empty());
             path.push_str(
-                &written.ok_or_else(|| ToolError::MissingPathParameter(name.to_owned()))?,
+                &written.ok_or_else(|| HttpError::MissingPathParameter(name.to_owned()))?,
             );
         } else {
             path.push_str(&format!("{{{name}}}"));
@@ -160,12 +167,11 @@ fn fill(tool: &Tool, parts: &Parts<'_>) -> Result<String, ToolError> {
         .unwrap_or_default()
         .split('/')
         .any(|segment| matches!(segment, "." | ".."));
-    let written_so = tool
-        .endpoint
+    let written_so = endpoint
         .split('/')
         .any(|segment| matches!(segment, "." | ".."));
     if leads_out && !written_so {
-        return Err(ToolError::PathParameter {
+        return Err(HttpError::PathParameter {
             name: "path".to_owned(),
             value: path,
         });
@@ -174,13 +180,13 @@ fn fill(tool: &Tool, parts: &Parts<'_>) -> Result<String, ToolError> {
 }
 
 /// A value that stays within its segment, whoever reads the path.
-fn path_value(name: &str, value: &str) -> Result<String, ToolError> {
+fn path_value(name: &str, value: &str) -> Result<String, HttpError> {
     let forbidden = value.contains("..")
         || value == "."
         || value.contains(['\\', '?', '#'])
         || value.chars().any(char::is_control);
     if forbidden {
-        return Err(ToolError::PathParameter {
+        return Err(HttpError::PathParameter {
             name: name.to_owned(),
             value: value.to_owned(),
         });
@@ -193,28 +199,31 @@ fn header(
     name: &str,
     value: &Value,
     style: Style,
-) -> Result<Option<(HeaderName, HeaderValue)>, ToolError> {
-    let refused = || ToolError::HeaderParameter(name.to_owned());
+) -> Result<Option<(HeaderName, HeaderValue)>, HttpError> {
+    let refused = || HttpError::HeaderParameter(name.to_owned());
     let header = HeaderName::try_from(name).map_err(|_| refused())?;
-    let ours = tool.provider.http().is_some_and(|http| {
-        let credential = match &http.auth {
-            Auth::Static(Credential::Header { name, .. }) => Some(name),
-            _ => None,
-        };
-        credential == Some(&header) || http.extra_headers.iter().any(|(name, _)| *name == header)
-    });
+    let outbound = &tool.provider.outbound;
+    let credential = match &outbound.auth {
+        Auth::Static(Credential::Header { name, .. }) => Some(name),
+        _ => None,
+    };
+    let ours = credential == Some(&header)
+        || outbound
+            .extra_headers
+            .iter()
+            .any(|(name, _)| *name == header);
     let denied = DENIED.contains(&header)
         || DENIED_NAMES.contains(&header.as_str())
         || crate::hop_by_hop::contains(header.as_str());
     if ours || denied {
         return Err(refused());
     }
-    let as_it_is = |text: &str| Ok::<_, ToolError>(text.to_owned());
+    let as_it_is = |text: &str| Ok::<_, HttpError>(text.to_owned());
     let Some(text) = style::joined(name, value, style, as_it_is)? else {
         return Ok(None);
     };
     let value =
-        HeaderValue::from_str(&text).map_err(|_| ToolError::HeaderValue(name.to_owned()))?;
+        HeaderValue::from_str(&text).map_err(|_| HttpError::HeaderValue(name.to_owned()))?;
     Ok(Some((header, value)))
 }
 
@@ -230,17 +239,16 @@ fn cookies(parameters: &[(&str, &Value, Style)]) -> Option<HeaderValue> {
 /// The body and what it is called.
 fn body(
     tool: &Tool,
+    method: &Method,
     mut arguments: Map<String, Value>,
-) -> Result<Option<(Bytes, HeaderValue)>, ToolError> {
+) -> Result<Option<(Bytes, HeaderValue)>, HttpError> {
     let schema = &tool.schema;
     let declared = |property: &Property| property.location == Some(Location::Body);
-    let bodiless = tool.method == Method::GET
-        || (schema.located
-            && tool.method == Method::DELETE
-            && !schema.properties.iter().any(declared));
+    let bodiless = *method == Method::GET
+        || (schema.located && *method == Method::DELETE && !schema.properties.iter().any(declared));
     // Tools from before properties had places send `{}` where they are given nothing; APIs that want a body get one.
     let nothing = arguments.is_empty()
-        && (schema.located || tool.method == Method::DELETE)
+        && (schema.located || *method == Method::DELETE)
         && !schema.body.required;
     if bodiless || nothing {
         return Ok(None);
@@ -317,13 +325,11 @@ fn form(schema: &Schema, arguments: &Map<String, Value>) -> String {
 }
 
 /// `base_url` without its last slash, the endpoint, and the query after whatever either brought along.
-fn join(base_url: &str, path: &str, query: &str) -> Result<Url, ToolError> {
+fn join(base_url: &str, path: &str, query: &str) -> Result<Url, HttpError> {
     let mut text = String::with_capacity(base_url.len() + path.len() + query.len() + 2);
     let whole = path.starts_with("http://") || path.starts_with("https://");
     if whole && !is_same_origin(base_url, path) {
-        return Err(ToolError::BadUrl(
-            "its endpoint is on another host than base_url",
-        ));
+        return Err(EgressError::BadUrl("its endpoint is on another host than base_url").into());
     }
     if !whole {
         text.push_str(base_url.trim_end_matches('/'));
@@ -336,14 +342,15 @@ fn join(base_url: &str, path: &str, query: &str) -> Result<Url, ToolError> {
         text.push(if text.contains('?') { '&' } else { '?' });
         text.push_str(query);
     }
-    let url = Url::parse(&text).map_err(|_| ToolError::BadUrl("it is no absolute URL"))?;
-    if !crate::egress::is_http_url(&url) {
-        return Err(ToolError::BadUrl("it is not http or https"));
+    let url = Url::parse(&text).map_err(|_| EgressError::BadUrl("it is no absolute URL"))?;
+    if !is_http_url(&url) {
+        return Err(EgressError::BadUrl("it is not http or https").into());
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(ToolError::BadUrl(
+        return Err(EgressError::BadUrl(
             "it contains credentials; auth_type is the place for them",
-        ));
+        )
+        .into());
     }
     Ok(url)
 }
@@ -357,17 +364,26 @@ fn is_same_origin(base_url: &str, endpoint: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::Catalog;
+    use crate::catalog::{Catalog, Invocation};
     use serde_json::json;
 
-    fn wire(tool: &str, args: Value) -> Result<Wire, ToolError> {
+    fn wire(tool: &str, args: Value) -> Result<Wire, HttpError> {
         let catalog = Catalog::from_text(&format!(
             "[provider]\nname = 'p'\nauth_type = 'header'\nauth_header_name = 'X-Own'\nauth_key_name = 'k'\n\
              extra_headers = {{ X-Extra = 'e' }}\n[[tools]]\nname = 't'\n{tool}"
         ));
         let tool = &catalog.tools()[0];
         let Value::Object(args) = args else { panic!() };
-        build(tool, &args, "https://up.example/v1/")
+        let Invocation::Http(invocation) = &tool.invocation else {
+            panic!()
+        };
+        let request = Request {
+            tool,
+            invocation,
+            args: &args,
+            base_url: "https://up.example/v1/".into(),
+        };
+        build(&request, &args)
     }
 
     fn url(tool: &str, args: Value) -> String {

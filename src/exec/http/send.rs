@@ -2,24 +2,25 @@
 
 use std::net::IpAddr;
 
-use http::{Method, StatusCode};
-use percent_encoding::percent_decode_str;
+use http::{HeaderValue, Method, StatusCode};
 use url::{Origin, Url};
 
-use super::Means;
+use super::HttpError;
 use super::request::Wire;
 use crate::credential::Attachment;
-use crate::egress::{Blocked, Clients, fault};
-use crate::error::ToolError;
+use crate::egress::is_http_url;
+use crate::exec::ExecContext;
+use crate::exec::egress::{append_query, check, client, failed, read};
+use crate::request_id::{self, RequestId};
 
 const REDIRECTS: usize = 10;
 
-pub struct Answer {
+pub struct Response {
     status: StatusCode,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     pub fn status(&self) -> u16 {
         self.status.as_u16()
     }
@@ -41,9 +42,9 @@ pub async fn send(
     wire: &Wire,
     attachment: &Attachment,
     source: Option<IpAddr>,
-    means: Means<'_>,
-) -> Result<Answer, ToolError> {
-    let client = client(means.clients, source)?;
+    context: ExecContext<'_>,
+) -> Result<Response, HttpError> {
+    let client = client(context.clients, source)?;
     let home = wire.url.origin();
     let mut hop = Hop {
         method: wire.method.clone(),
@@ -52,8 +53,8 @@ pub async fn send(
         at_home: true,
     };
     for _ in 0..=REDIRECTS {
-        check(means.clients, &hop.url)?;
-        let request = hop.request(wire, attachment);
+        check(context.clients, &hop.url)?;
+        let request = hop.request(wire, attachment, context.request_id);
         let origin = hop.url.origin();
         let response = client
             .execute(request)
@@ -65,35 +66,14 @@ pub async fn send(
         match location(&response) {
             Some(target) => hop.follow(response.status(), &target, &home)?,
             None => {
-                return Ok(Answer {
+                return Ok(Response {
                     status: response.status(),
-                    body: read(response, &origin, means.limits.max_response_bytes).await?,
+                    body: read(response, &origin, context.limits.max_response_bytes).await?,
                 });
             }
         }
     }
-    Err(ToolError::TooManyRedirects(REDIRECTS))
-}
-
-pub fn client(clients: &Clients, source: Option<IpAddr>) -> Result<reqwest::Client, ToolError> {
-    clients
-        .get(source)
-        .map_err(|problem| ToolError::Setup(problem.to_string()))
-}
-
-/// Scheme and host only: a path or a query may hold what nobody should read.
-pub fn check(clients: &Clients, url: &Url) -> Result<(), ToolError> {
-    clients
-        .guard()
-        .check(url)
-        .map_err(|_| ToolError::Blocked(url.origin().ascii_serialization()))
-}
-
-pub fn failed(error: &reqwest::Error, origin: &Origin) -> ToolError {
-    match fault(error) {
-        Ok(fault) => ToolError::Request(fault),
-        Err(Blocked(_)) => ToolError::Blocked(origin.ascii_serialization()),
-    }
+    Err(HttpError::TooManyRedirects(REDIRECTS))
 }
 
 struct Hop {
@@ -105,15 +85,18 @@ struct Hop {
 }
 
 impl Hop {
-    fn request(&self, wire: &Wire, attachment: &Attachment) -> reqwest::Request {
+    fn request(&self, wire: &Wire, attachment: &Attachment, id: RequestId) -> reqwest::Request {
         let mut url = self.url.clone();
         if let Some(pair) = attachment.query(self.at_home) {
-            append(&mut url, &String::from_utf8_lossy(pair.expose()));
+            append_query(&mut url, &String::from_utf8_lossy(pair.expose()));
         }
         let mut request = reqwest::Request::new(self.method.clone(), url);
         let headers = request.headers_mut();
         if self.at_home {
             *headers = wire.headers.clone();
+            if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
+                headers.insert(request_id::HEADER, id);
+            }
             let _ = attachment.attach(true, |name, value| {
                 headers.insert(name, value);
                 Ok::<_, std::convert::Infallible>(())
@@ -129,10 +112,10 @@ impl Hop {
         request
     }
 
-    fn follow(&mut self, status: StatusCode, target: &str, home: &Origin) -> Result<(), ToolError> {
-        let mut url = self.url.join(target).map_err(|_| ToolError::BadRedirect)?;
-        if !crate::egress::is_http_url(&url) {
-            return Err(ToolError::BadRedirect);
+    fn follow(&mut self, status: StatusCode, target: &str, home: &Origin) -> Result<(), HttpError> {
+        let mut url = self.url.join(target).map_err(|_| HttpError::BadRedirect)?;
+        if !is_http_url(&url) {
+            return Err(HttpError::BadRedirect);
         }
         let _ = url.set_username("");
         let _ = url.set_password(None);
@@ -151,32 +134,6 @@ impl Hop {
     }
 }
 
-pub fn append(url: &mut Url, pair: &str) {
-    // However either is written.
-    let named = |pair: &str| {
-        let name = pair.split('=').next().unwrap_or_default().replace('+', " ");
-        percent_decode_str(&name).decode_utf8_lossy().into_owned()
-    };
-    let name = named(pair);
-    let has = url
-        .query()
-        .is_some_and(|query| query.split('&').any(|known| named(known) == name));
-    // A redirect of the upstream's own may have kept it; a caller's own copy has to go.
-    let query = match url.query() {
-        Some(query) if has => {
-            let others: Vec<&str> = query
-                .split('&')
-                .filter(|known| named(known) != name)
-                .chain([pair])
-                .collect();
-            others.join("&")
-        }
-        Some(query) if !query.is_empty() => format!("{query}&{pair}"),
-        _ => pair.to_owned(),
-    };
-    url.set_query(Some(&query));
-}
-
 fn location(response: &reqwest::Response) -> Option<String> {
     let redirects = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
     let target = response.headers().get(http::header::LOCATION)?;
@@ -184,46 +141,9 @@ fn location(response: &reqwest::Response) -> Option<String> {
     redirects.then_some(target)
 }
 
-pub async fn read(
-    mut response: reqwest::Response,
-    origin: &Origin,
-    most: usize,
-) -> Result<Vec<u8>, ToolError> {
-    let too_large = || ToolError::TooLarge(most as u64);
-    let announced = response.content_length().unwrap_or(0);
-    if announced > most as u64 {
-        return Err(too_large());
-    }
-    let mut body = Vec::with_capacity(announced as usize);
-    while let Some(chunk) = response.chunk().await.map_err(|e| failed(&e, origin))? {
-        if body.len() + chunk.len() > most {
-            return Err(too_large());
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_credential_in_the_query_stands_there_once() {
-        for (before, after) in [
-            ("http://h/", "http://h/?key=ours"),
-            ("http://h/?a=1", "http://h/?a=1&key=ours"),
-            (
-                "http://h/?key=theirs&a=1&key=again",
-                "http://h/?a=1&key=ours",
-            ),
-            ("http://h/?", "http://h/?key=ours"),
-        ] {
-            let mut url = Url::parse(before).unwrap();
-            append(&mut url, "key=ours");
-            assert_eq!(url.as_str(), after);
-        }
-    }
 
     #[test]
     fn who_leaves_home_does_not_come_back_with_the_keys() {

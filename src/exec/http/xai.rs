@@ -4,7 +4,8 @@
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
-use crate::error::ToolError;
+use super::HttpError;
+use crate::egress::EgressError;
 use crate::json;
 
 const MODEL: &str = "grok-4";
@@ -37,7 +38,7 @@ pub fn question(endpoint: &str, args: &Map<String, Value>) -> Map<String, Value>
 }
 
 /// The last thing that the agent said, and where it found it. An answer of another shape passes as it is.
-pub fn answer(result: &RawValue) -> Result<Box<RawValue>, ToolError> {
+pub fn answer(result: &RawValue) -> Result<Box<RawValue>, HttpError> {
     let whole: Value = json::parse(result.get(), MOST_VALUES).unwrap_or_default();
     let (text, mut citations) = match &whole["output"] {
         Value::Array(output) => from_responses(output),
@@ -58,7 +59,7 @@ pub fn answer(result: &RawValue) -> Result<Box<RawValue>, ToolError> {
         }
     }
     to_raw_value(&json!({"text": text, "citations": citations}))
-        .map_err(|e| ToolError::Setup(e.to_string()))
+        .map_err(|e| EgressError::Setup(e.to_string()).into())
 }
 
 fn from_responses(output: &[Value]) -> (Option<String>, Vec<Value>) {

@@ -9,28 +9,29 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout_at};
 
-use super::{START, Session, Target, open, result};
-use crate::catalog::Tool;
-use crate::catalog::mcp::{Listed, Listing};
-use crate::error::{McpError, ToolError, UpstreamFault};
-use crate::exec::Watcher;
-use crate::exec::http::{Means, Presents, obtain};
+use super::{McpError, START, Session, Target, open, result};
+use crate::catalog::McpInvocation;
+use crate::catalog::mcp::{ListedTool, Listing};
+use crate::egress::EgressError;
+use crate::error::UpstreamFault;
+use crate::exec::credentials::{obtain, renew_after_refusal};
+use crate::exec::{ExecContext, Watcher};
 use crate::runtime::{Key, Pool};
 
 /// One call.
 pub async fn call(
-    tool: &Tool,
+    remote: &McpInvocation,
     args: &Map<String, Value>,
     target: &Arc<Target>,
-    means: Means<'_>,
+    context: ExecContext<'_>,
 ) -> Result<Box<RawValue>, McpError> {
-    let watcher = means.watcher;
+    let watcher = context.watcher;
     let question = Call {
-        tool,
+        remote,
         args,
         watcher,
     };
-    let (result, session) = converse(target, means, means.limits.timeout, question).await?;
+    let (result, session) = converse(target, context, context.limits.timeout, question).await?;
     result::shape(&result, &session.secrets)
 }
 
@@ -44,16 +45,16 @@ pub struct Told {
 }
 
 /// What tools a server has.
-pub async fn list(target: &Arc<Target>, means: Means<'_>) -> Result<Told, McpError> {
-    let ((tools, holds), session) = converse(target, means, 2 * START, List).await?;
+pub async fn list(target: &Arc<Target>, context: ExecContext<'_>) -> Result<Told, McpError> {
+    let ((tools, holds), session) = converse(target, context, 2 * START, List).await?;
     let listing = Listing {
         at: crate::clock::unix_now(),
         protocol: session.version(),
-        tools: tools.into_iter().map(Listed::from).collect(),
+        tools: tools.into_iter().map(ListedTool::from).collect(),
     };
     // It is shown to every caller, and kept on disk.
     let mut text = serde_json::to_vec(&listing).unwrap_or_default();
-    session.secrets.scrub(&mut text);
+    session.secrets.redact(&mut text);
     let listing = serde_json::from_slice(&text).map_err(|_| McpError::Garbage {
         provider: target.provider.to_string(),
         what: "a list of tools that makes no sense".to_owned(),
@@ -79,7 +80,7 @@ trait Question {
 }
 
 struct Call<'a> {
-    tool: &'a Tool,
+    remote: &'a McpInvocation,
     args: &'a Map<String, Value>,
     watcher: Option<Watcher<'a>>,
 }
@@ -88,11 +89,11 @@ impl Question for Call<'_> {
     type Answer = CallToolResult;
 
     fn repeatable(&self) -> bool {
-        self.tool.repeatable
+        self.remote.repeatable
     }
 
     async fn ask(&self, session: &Session, sent: &mut bool) -> Result<CallToolResult, McpError> {
-        let name = &self.tool.endpoint;
+        let name = &self.remote.remote_name;
         session
             .call(name, self.args.clone(), self.watcher, sent)
             .await
@@ -116,7 +117,7 @@ impl Question for List {
 /// Ask a server something, within a time that includes everything. A session that is being opened goes on being opened, for the next caller.
 async fn converse<Q: Question>(
     target: &Arc<Target>,
-    means: Means<'_>,
+    context: ExecContext<'_>,
     limit: Duration,
     question: Q,
 ) -> Result<(Q::Answer, Arc<Session>), McpError> {
@@ -124,16 +125,16 @@ async fn converse<Q: Question>(
         provider: target.provider.to_string(),
         seconds: limit.as_secs(),
     };
-    let sessions = &means.runtime.sessions;
+    let sessions = &context.runtime.sessions;
     let deadline = Instant::now() + limit;
     let mut first = true;
     loop {
         let again = std::mem::take(&mut first);
-        let secrets = obtain(&target.presents, target.source, means);
+        let secrets = obtain(&target.credential, target.source, context);
         let secrets = timeout_at(deadline, secrets).await.map_err(timeout)??;
         let key = target.key_of_call();
         let _over = target.is_for_one_call().then(|| OneCall { sessions, key });
-        let opened = timeout_at(deadline, open(target, key, &secrets, means)).await;
+        let opened = timeout_at(deadline, open(target, key, &secrets, context)).await;
         let error = match opened.map_err(timeout).flatten() {
             Err(error) => error,
             Ok(session) => {
@@ -163,17 +164,14 @@ async fn converse<Q: Question>(
                 }
             }
         };
-        match &target.presents {
-            // It was good when it was made. Once: a second refusal means something else.
-            Presents::Minted(mint)
-                if again
-                    && is_unauthorized(&error)
-                    && means.runtime.minted.forget(mint.key, &secrets) =>
-            {
-                sessions.pardon(key);
-            }
-            _ => return Err(error),
+        // One retry: a second refusal is not about the credential's age.
+        let renewed = again
+            && is_unauthorized(&error)
+            && renew_after_refusal(&target.credential, &secrets, context);
+        if !renewed {
+            return Err(error);
         }
+        sessions.pardon(key);
     }
 }
 
@@ -193,7 +191,7 @@ impl Drop for OneCall<'_> {
 fn broke_off(error: &McpError) -> bool {
     matches!(
         error,
-        McpError::Ended { .. } | McpError::Call(ToolError::Request(UpstreamFault::Closed))
+        McpError::Ended { .. } | McpError::Egress(EgressError::Request(UpstreamFault::Closed))
     )
 }
 
@@ -205,7 +203,7 @@ fn is_unauthorized(error: &McpError) -> bool {
 fn may_be_the_session(error: &McpError) -> bool {
     match error {
         McpError::Status { status, .. } => !matches!(status, 403 | 429),
-        McpError::Call(_) => true,
+        McpError::Credential(_) | McpError::Egress(_) => true,
         _ => false,
     }
 }

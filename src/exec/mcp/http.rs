@@ -19,6 +19,7 @@ use sse_stream::{Sse, SseStream};
 use tokio::sync::{Semaphore, watch};
 use url::Url;
 
+use super::McpError;
 use super::bounded::{READ_ERROR, bounded, read};
 use super::lines::{Heard, LONGEST_MESSAGE, MOST_VALUES, understand, values};
 use super::news::News;
@@ -26,8 +27,8 @@ use super::pace::Pace;
 use super::session::{Era, Link};
 use crate::credential::Attachment;
 use crate::egress::Clients;
-use crate::error::{McpError, ToolError};
-use crate::exec::http::send;
+use crate::egress::EgressError;
+use crate::exec::egress;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
@@ -129,12 +130,12 @@ impl Inner {
         headers: HeaderMap,
         body: Option<Vec<u8>>,
     ) -> Result<reqwest::Response, Fault> {
-        let refused = |error: ToolError| Fault::Client(Refused(error.into()));
-        send::check(&self.clients, &self.url).map_err(refused)?;
-        let client = send::client(&self.clients, self.source).map_err(refused)?;
+        let refused = |error: EgressError| Fault::Client(Refused(error.into()));
+        egress::check(&self.clients, &self.url).map_err(refused)?;
+        let client = egress::client(&self.clients, self.source).map_err(refused)?;
         let mut url = self.url.clone();
         if let Some(pair) = self.attachment.query(true) {
-            send::append(&mut url, &String::from_utf8_lossy(pair.expose()));
+            egress::append_query(&mut url, &String::from_utf8_lossy(pair.expose()));
         }
         let mut request = reqwest::Request::new(method, url);
         *request.headers_mut() = headers;
@@ -145,7 +146,7 @@ impl Inner {
         });
         *request.body_mut() = body.map(Into::into);
         let response = client.execute(request).await;
-        let response = response.map_err(|e| refused(send::failed(&e, &self.url.origin())))?;
+        let response = response.map_err(|e| refused(egress::failed(&e, &self.url.origin())))?;
         self.attachment.observe(response.status().as_u16());
         Ok(response)
     }
@@ -154,7 +155,9 @@ impl Inner {
     async fn status(&self, response: reqwest::Response) -> McpError {
         let status = response.status().as_u16();
         let body = read(response, READ_ERROR).await.unwrap_or_default();
-        let body = self.attachment.scrub_text(body.trim_ascii(), LONGEST_ERROR);
+        let body = self
+            .attachment
+            .redact_text(body.trim_ascii(), LONGEST_ERROR);
         McpError::Status {
             provider: self.provider.to_string(),
             status,

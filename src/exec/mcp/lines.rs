@@ -17,12 +17,12 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::{ChildStderr, ChildStdout};
 use tokio::task::JoinHandle;
 
+use super::McpError;
 use super::news::News;
 use super::outbox::{Outbox, outbox};
 use super::session::Link;
 use super::trouble::Trouble;
 use crate::credential::Attachment;
-use crate::error::McpError;
 use crate::process::{Lifeline, Streams};
 
 /// What one message may have.
@@ -194,7 +194,7 @@ impl Transport<RoleClient> for Lines {
                     }
                 }
                 Heard::Garbage => {
-                    let line = self.secrets.scrub_text(line, LONGEST_STDERR_LINE);
+                    let line = self.secrets.redact_text(line, LONGEST_STDERR_LINE);
                     let many = self.trouble.garbage(&line);
                     if many >= MOST_GARBAGE {
                         self.ended("the server speaks something else");
@@ -326,7 +326,7 @@ async fn listen(
 ) {
     let mut stderr = BufReader::new(stderr);
     while let Ok(Some(line)) = short_line(&mut stderr).await {
-        let line = secrets.scrub_text(line.trim_ascii_end(), SHOWN_STDERR_LINE);
+        let line = secrets.redact_text(line.trim_ascii_end(), SHOWN_STDERR_LINE);
         tracing::debug!(provider = %provider, "stderr: {line}");
         trouble.heard(&line);
     }

@@ -2,6 +2,7 @@
 
 mod ask;
 mod bounded;
+mod error;
 mod http;
 mod lines;
 mod news;
@@ -22,14 +23,15 @@ use url::Url;
 use zeroize::Zeroizing;
 
 pub use ask::{Told, call, list};
+pub use error::McpError;
 pub use session::Session;
 
 use self::http::Endpoint;
 use crate::catalog::mcp::Listing;
 use crate::credential::Attachment;
-use crate::egress::Clients;
-use crate::error::{McpError, ToolError};
-use crate::exec::http::{Means, Presents};
+use crate::egress::{Clients, EgressError};
+use crate::exec::credentials::CallCredential;
+use crate::exec::{ExecContext, SharedState};
 use crate::process::{self, Resident};
 use crate::runtime::Key;
 use lines::Lines;
@@ -46,7 +48,7 @@ pub struct Target {
     /// What it depends on, hashed: whoever has the same, shares the session.
     pub key: Key,
     pub server: Server,
-    pub presents: Presents,
+    pub credential: CallCredential,
     pub source: Option<IpAddr>,
     /// What it said last about its tools, and how.
     pub listed: Option<Arc<Listing>>,
@@ -65,8 +67,8 @@ pub enum Server {
 
 /// Whether there is news of a list that this session gave: the server has said so, or another session has taken its place.
 /// Where sessions come and go with what is minted for them, a new one is no news.
-pub fn has_changed(target: &Target, listed_by: u64, means: Means<'_>) -> bool {
-    let open = means.runtime.sessions.open::<Session>();
+pub fn has_changed(target: &Target, listed_by: u64, context: ExecContext<'_>) -> bool {
+    let open = context.runtime.sessions.open::<Session>();
     let mut ours = open.iter().filter(|(key, _)| *key == target.key);
     ours.any(|(_, session)| {
         let another = session.serial != listed_by && !target.is_minted();
@@ -75,9 +77,9 @@ pub fn has_changed(target: &Target, listed_by: u64, means: Means<'_>) -> bool {
 }
 
 /// End every session, and wait for that a moment. For a process that is about to end.
-pub async fn close_all(runtime: &crate::runtime::Runtime) {
-    let open = runtime.sessions.open::<Session>();
-    runtime.sessions.clear();
+pub async fn close_all(state: &SharedState) {
+    let open = state.sessions.open::<Session>();
+    state.sessions.clear();
     let open = open
         .into_iter()
         .filter_map(|(_, session)| Arc::into_inner(session));
@@ -89,14 +91,14 @@ async fn open(
     target: &Arc<Target>,
     key: Key,
     secrets: &Arc<Attachment>,
-    means: Means<'_>,
+    context: ExecContext<'_>,
 ) -> Result<Arc<Session>, McpError> {
-    let sessions = &means.runtime.sessions;
+    let sessions = &context.runtime.sessions;
     let full = || McpError::Busy {
         provider: target.provider.to_string(),
     };
     let opener = || {
-        let (target, secrets, clients) = (target.clone(), secrets.clone(), means.clients.clone());
+        let (target, secrets, clients) = (target.clone(), secrets.clone(), context.clients.clone());
         move |note: u8| opened(target, secrets, clients, note)
     };
     let session: Arc<Session> = sessions.get(key, full, opener()).await?;
@@ -187,12 +189,12 @@ async fn begin(
 
 impl Target {
     fn is_minted(&self) -> bool {
-        matches!(self.presents, Presents::Minted(_))
+        matches!(self.credential, CallCredential::Deferred(_))
     }
 
     /// What it presents is for one call only, and so is the session.
     fn is_for_one_call(&self) -> bool {
-        matches!(&self.presents, Presents::Minted(mint) if mint.keeps_nothing())
+        matches!(&self.credential, CallCredential::Deferred(deferred) if deferred.is_for_one_call())
     }
 
     fn key_of_call(&self) -> Key {
@@ -207,7 +209,7 @@ impl Target {
 
     /// A server may repeat what it was told in what it complains about, at any length.
     fn clean(&self, error: McpError, secrets: &Attachment) -> McpError {
-        let clean = |text: String| secrets.scrub_text(text, LONGEST_ERROR);
+        let clean = |text: String| secrets.redact_text(text, LONGEST_ERROR);
         match error {
             McpError::Ended { provider, what } => McpError::Ended {
                 provider,
@@ -226,8 +228,8 @@ impl Target {
                 message: clean(message),
             },
             // Its key may be part of the host.
-            McpError::Call(ToolError::Blocked(_)) => {
-                McpError::Call(ToolError::Blocked(self.told_url.clone()))
+            McpError::Egress(EgressError::Blocked(_)) => {
+                EgressError::Blocked(self.told_url.clone()).into()
             }
             other => other,
         }

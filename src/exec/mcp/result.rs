@@ -4,8 +4,8 @@ use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::McpError;
 use crate::credential::Attachment;
-use crate::error::McpError;
 
 /// More of a tool's own error than this says nothing more.
 const LONGEST_ERROR: usize = 64 << 10;
@@ -13,7 +13,7 @@ const LONGEST_ERROR: usize = 64 << 10;
 /// One item is the result itself: a text that is JSON is that JSON. Several stay together. What was attached is taken out.
 pub fn shape(result: &CallToolResult, secrets: &Attachment) -> Result<Box<RawValue>, McpError> {
     if result.is_error == Some(true) {
-        let text = secrets.scrub_text(complaint(result), LONGEST_ERROR);
+        let text = secrets.redact_text(complaint(result), LONGEST_ERROR);
         return Err(McpError::Tool(text));
     }
     let mut bytes = match result.content.as_slice() {
@@ -35,7 +35,7 @@ pub fn shape(result: &CallToolResult, secrets: &Attachment) -> Result<Box<RawVal
             serde_json::to_vec(&all).unwrap_or_default()
         }
     };
-    secrets.scrub(&mut bytes);
+    secrets.redact(&mut bytes);
     let text =
         || serde_json::value::to_raw_value(&String::from_utf8_lossy(&bytes)).unwrap_or_default();
     Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))

@@ -19,11 +19,11 @@ use rmcp::transport::streamable_http_client::StreamableHttpError;
 use rmcp::{ClientCacheConfig, RoleClient};
 use tokio::sync::{Semaphore, watch};
 
+use super::McpError;
 use super::http::Refused;
 use super::news::News;
 use super::trouble::Trouble;
 use crate::credential::Attachment;
-use crate::error::McpError;
 use crate::exec::{Progress, Watcher};
 use crate::runtime::Pooled;
 
@@ -304,7 +304,7 @@ impl Session {
     /// A server may repeat what it was told.
     fn clean(&self, mut progress: Progress) -> Progress {
         let message = progress.message.take();
-        progress.message = message.map(|text| self.secrets.scrub_text(text, LONGEST_NEWS));
+        progress.message = message.map(|text| self.secrets.redact_text(text, LONGEST_NEWS));
         progress
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::error::McpError;
+use super::McpError;
 
 /// Of what a server wrote to stderr, the end says most.
 const LAST_WORDS: usize = 2048;

@@ -2,15 +2,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
+use super::super::Throttle;
 use super::METRICS;
 
-/// How often a disk that refuses is complained about.
-const QUIET: Duration = Duration::from_secs(10);
-
-/// The file behind the audit. Nobody who calls a tool waits for it or fails with it: what can't be written is counted, and said.
+/// The audit file. A tool call neither waits for it nor fails with it: lines that can't be written
+/// are counted and logged.
 pub struct AuditFile {
     path: PathBuf,
     file: Option<File>,
@@ -29,16 +26,16 @@ impl AuditFile {
 
     pub fn open(&mut self) {
         if let Err(e) = self.current() {
-            complain(&format!("{}: {e}", self.path.display()));
+            report_loss(&format!("{}: {e}", self.path.display()));
         }
     }
 
-    /// The file of that name, whoever moved the old one away.
+    /// The file with that name: after log rotation it is another one than before.
     fn current(&mut self) -> io::Result<&mut File> {
-        let here = std::fs::metadata(&self.path).ok();
+        let named = std::fs::metadata(&self.path).ok();
         let same = self.file.as_ref().and_then(|file| {
-            let (ours, here) = (file.metadata().ok()?, here.as_ref()?);
-            (ours.ino() == here.ino() && ours.dev() == here.dev()).then_some(())
+            let (open, named) = (file.metadata().ok()?, named.as_ref()?);
+            (open.ino() == named.ino() && open.dev() == named.dev()).then_some(())
         });
         if same.is_none() {
             self.file = None;
@@ -84,7 +81,7 @@ impl Write for AuditFile {
         if let Err(e) = self.append(lines) {
             let lost = lines.iter().filter(|byte| **byte == b'\n').count();
             METRICS.audit_lost(lost as u64);
-            complain(&format!("{}: {e}", self.path.display()));
+            report_loss(&format!("{}: {e}", self.path.display()));
         }
         Ok(lines.len())
     }
@@ -94,16 +91,11 @@ impl Write for AuditFile {
     }
 }
 
-/// Loud, but not with every line.
-pub fn complain(why: &str) {
-    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
-    let Ok(mut last) = LAST.lock() else {
-        return;
-    };
-    if last.is_none_or(|at| at.elapsed() > QUIET) {
-        *last = Some(Instant::now());
-        drop(last);
-        tracing::error!("audit lines are being lost: {why}");
+/// Logs that lines are lost, but not each of them.
+pub fn report_loss(error: &str) {
+    static THROTTLE: Throttle = Throttle::new();
+    if THROTTLE.is_due() {
+        tracing::error!(error, "audit lines are being lost");
     }
 }
 
@@ -112,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_was_moved_away_is_begun_anew() {
+    fn file_moved_away_is_created_again() {
         let dir = tempfile::tempdir().unwrap();
         let (path, old) = (dir.path().join("audit.jsonl"), dir.path().join("old"));
         let mut file = AuditFile::new(path.clone());
@@ -124,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_fails_nobody_and_what_follows_stands_on_its_own_line() {
+    fn write_after_a_torn_line_starts_on_a_new_line() {
         let mut file = AuditFile::new(PathBuf::from("/dev/full"));
         file.write_all(b"one\n").unwrap();
         let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! One line for each tool call, in a file of its own. A server hands lines to a thread and never waits for the disk; a command writes its
-//! one line before it ends.
+//! One line for each tool call, in a file of its own. The server hands lines to a thread and never
+//! waits for the disk; a command writes its one line before it ends.
 
 mod file;
 mod read;
@@ -23,7 +23,7 @@ use super::writer::Writer;
 use crate::request_id::RequestId;
 use file::AuditFile;
 
-/// At the end of a server, calls that were answered must be on disk.
+/// How long a server that ends waits until the calls it answered are on disk.
 const FLUSH: Duration = Duration::from_secs(10);
 /// An error message is cut to this many characters in its entry.
 pub const LONGEST_ERROR: usize = 1000;
@@ -31,11 +31,11 @@ pub const LONGEST_ERROR: usize = 1000;
 const TIMESTAMP: &[FormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]+00:00");
 
-/// One call, as existing deployments write it.
+/// One call, in the format of existing deployments.
 #[derive(Debug, Serialize)]
-pub struct Entry<'a> {
+pub struct AuditEntry<'a> {
     pub ts: String,
-    /// As it was asked for.
+    /// As the caller named it.
     pub tool: &'a str,
     pub args: &'a RawValue,
     pub status: &'static str,
@@ -45,7 +45,7 @@ pub struct Entry<'a> {
     pub job_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<&'a str>,
-    /// None where the call is made by another process, which has an id of its own for it.
+    /// None where another process makes the call, which has its own id for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,19 +58,19 @@ pub enum Audit {
 }
 
 impl Audit {
-    /// For a process that serves. A file that can't be opened is loud, and tried again with every batch.
+    /// For the server. A file that can't be opened is logged, and opened again with every batch.
     pub fn background(path: &Path) -> Self {
         let mut file = AuditFile::new(path.to_path_buf());
         file.open();
         Audit::Background(Writer::spawn("audit", file))
     }
 
-    /// For a process that makes one call.
+    /// For a command, which makes one call.
     pub fn direct(path: &Path) -> Self {
         Audit::Direct(path.to_path_buf())
     }
 
-    pub fn record(&self, entry: &Entry<'_>) {
+    pub fn record(&self, entry: &AuditEntry<'_>) {
         let Ok(mut line) = serde_json::to_vec(entry) else {
             METRICS.audit_lost(1);
             return;
@@ -80,18 +80,18 @@ impl Audit {
             Audit::Background(writer) => {
                 if !writer.push(&line) {
                     METRICS.audit_lost(1);
-                    file::complain("more calls than the disk can take");
+                    file::report_loss("more calls than the disk can take");
                 }
             }
             Audit::Direct(path) => {
                 let mut file = AuditFile::new(path.clone());
-                // Complaints are the file's own.
+                // It never fails: the file counts and logs what it loses.
                 let _ = file.write_all(&line);
             }
         }
     }
 
-    /// Wait until every line so far is in the file.
+    /// Waits until every line so far is in the file.
     pub fn flush(&self) {
         if let Audit::Background(writer) = self {
             writer.flush(FLUSH);

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 const BLOCK: u64 = 64 << 10;
 
-/// What to look for.
+/// Which entries to find.
 #[derive(Debug, Default)]
 pub struct Filter<'a> {
-    /// Exact, or with a `*` at its end.
+    /// The whole name, or its beginning with a `*` at the end.
     pub tool: Option<&'a str>,
     /// Not before this time, RFC 3339 in UTC.
     pub since: Option<String>,
@@ -25,7 +25,7 @@ impl Filter<'_> {
                 None => tool == pattern,
             },
         };
-        // All in UTC and of one form, so that text sorts as time.
+        // Timestamps are all in UTC and of one form, so that their texts sort as the times do.
         let recent = self
             .since
             .as_deref()
@@ -34,7 +34,7 @@ impl Filter<'_> {
     }
 }
 
-/// The last entries, oldest first. Reads no more of the file than it needs.
+/// The last entries, oldest first. Reads the file from its end, and no more of it than needed.
 pub fn tail(path: &Path, count: usize) -> io::Result<Vec<Value>> {
     let Some(mut file) = open(path)? else {
         return Ok(Vec::new());
@@ -49,7 +49,7 @@ pub fn tail(path: &Path, count: usize) -> io::Result<Vec<Value>> {
         file.seek(SeekFrom::Start(start))?;
         file.read_exact(&mut block)?;
         block.append(&mut text);
-        // What stands before the first newline may begin in the block before.
+        // The bytes before the first newline may continue a line of the block before.
         let whole = match block.iter().position(|byte| *byte == b'\n') {
             Some(end) if start > 0 => end + 1,
             None if start > 0 => block.len(),
@@ -87,7 +87,7 @@ fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// A line that is no entry is skipped: the last one of a process that was killed may be half there.
+/// None for a line that isn't an entry: a killed process may have left half of one.
 fn parse(line: impl AsRef<[u8]>) -> Option<Value> {
     serde_json::from_slice(line.as_ref())
         .ok()
@@ -100,7 +100,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn broken_lines_are_skipped_and_blocks_are_no_borders() {
+    fn tail_skips_broken_lines_and_reads_across_blocks() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.jsonl");
         assert!(tail(&path, 5).unwrap().is_empty());

@@ -5,13 +5,13 @@ use serde_json::{Map, Value};
 
 use crate::text::clip_chars;
 
-/// Names whose values nobody should read later.
-const TELLING: [&str; 6] = ["password", "secret", "token", "key", "credential", "auth"];
+/// A value whose name contains one of these words is a secret.
+const SECRET_WORDS: [&str; 6] = ["password", "secret", "token", "key", "credential", "auth"];
 const LONGEST_TEXT: usize = 200;
 /// For all arguments of a call together.
 const LONGEST: usize = 32 << 10;
 
-/// Arguments as the audit keeps them: without secrets, at any depth, and not at any length.
+/// Arguments as the audit keeps them: secrets replaced at any depth, long texts and lists cut.
 pub fn redact(args: &Map<String, Value>) -> Box<RawValue> {
     let mut out = String::new();
     object(args, &mut out);
@@ -28,9 +28,9 @@ fn object(map: &Map<String, Value>, out: &mut String) {
             out.push_str("\"...\":\"[truncated]\"");
             break;
         }
-        text(&short(name), out);
+        text(&clipped(name), out);
         out.push(':');
-        if is_telling(name) {
+        if is_secret(name) {
             out.push_str("\"[REDACTED]\"");
         } else {
             write(value, out);
@@ -41,7 +41,7 @@ fn object(map: &Map<String, Value>, out: &mut String) {
 
 fn write(value: &Value, out: &mut String) {
     match value {
-        Value::String(string) => text(&short(string), out),
+        Value::String(string) => text(&clipped(string), out),
         Value::Object(map) => object(map, out),
         Value::Array(list) => {
             out.push('[');
@@ -67,7 +67,7 @@ fn text(string: &str, out: &mut String) {
     out.push_str(&serde_json::to_string(string).unwrap_or_default());
 }
 
-fn short(string: &str) -> String {
+fn clipped(string: &str) -> String {
     let kept = clip_chars(string, LONGEST_TEXT);
     if kept.len() < string.len() {
         return format!("{kept}...[truncated]");
@@ -75,9 +75,9 @@ fn short(string: &str) -> String {
     kept.to_owned()
 }
 
-fn is_telling(name: &str) -> bool {
+fn is_secret(name: &str) -> bool {
     let name = name.to_lowercase();
-    TELLING.iter().any(|word| name.contains(word))
+    SECRET_WORDS.iter().any(|word| name.contains(word))
 }
 
 #[cfg(test)]
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_go_at_every_depth() {
+    fn secrets_are_replaced_at_every_depth() {
         let args = json!({"q": "x", "API_KEY": "s", "deep": [{"userPassword": {"a": "s"}, "n": null}], "Authorization": 5});
         let expected = json!({"q": "x", "API_KEY": "[REDACTED]",
             "deep": [{"userPassword": "[REDACTED]", "n": null}], "Authorization": "[REDACTED]"});
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_counted_in_characters_and_end() {
+    fn long_texts_and_lists_are_cut() {
         let long = "ü".repeat(201);
         let seen = redacted(json!({"a": long, "b": "ü".repeat(200)}));
         assert_eq!(seen["a"], "ü".repeat(200) + "...[truncated]");

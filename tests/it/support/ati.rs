@@ -4,13 +4,15 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::eventually;
 use super::http::{Client, Response};
+use super::{PATIENCE, POLL, eventually};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_ati");
 
@@ -40,7 +42,7 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// What a proxy is to be started with.
+/// A proxy that isn't started yet: its folder, arguments and environment.
 pub struct Setup {
     pub dir: TempDir,
     args: Vec<String>,
@@ -74,7 +76,7 @@ impl Setup {
 
     /// A file in the ATI folder, mode 0600.
     pub fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
-        // Nobody reads it yet, so it needs no care.
+        // The proxy doesn't run yet, so the file needn't be replaced atomically.
         let path = self.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let mut file = OpenOptions::new();
@@ -93,7 +95,13 @@ impl Setup {
     /// A passthrough manifest, and passthrough switched on.
     pub fn route(self, name: &str, base_url: &str, more: &str) -> Self {
         let text = format!(
-            "[provider]\nname = \"{name}\"\nhandler = \"passthrough\"\nbase_url = \"{base_url}\"\n{more}\n"
+            r#"
+                [provider]
+                name = "{name}"
+                handler = "passthrough"
+                base_url = "{base_url}"
+                {more}
+            "#
         );
         let this = self.file(&format!("manifests/{name}.toml"), text);
         if this.args.iter().any(|arg| arg == "--enable-passthrough") {
@@ -111,12 +119,18 @@ impl Setup {
     /// HTTP tools of one provider.
     pub fn tools(self, name: &str, base_url: &str, provider: &str, tools: &str) -> Self {
         let text = format!(
-            "[provider]\nname = \"{name}\"\nbase_url = \"{base_url}\"\n{provider}\n{tools}\n"
+            r#"
+                [provider]
+                name = "{name}"
+                base_url = "{base_url}"
+                {provider}
+                {tools}
+            "#
         );
         self.manifest(name, &text)
     }
 
-    /// Tokens are checked, against this public key.
+    /// Tokens are verified with this public key.
     pub fn jwt(self, public: &str) -> Self {
         let path = self.path().join("public.pem");
         let path = path.to_str().unwrap().to_owned();
@@ -140,7 +154,7 @@ impl Setup {
         command
     }
 
-    /// Run it where it is expected to end by itself.
+    /// Runs a proxy that is expected to fail to start.
     pub fn output(&self) -> Output {
         self.command().output().unwrap()
     }
@@ -174,7 +188,18 @@ impl Setup {
     }
 }
 
-/// Write a file whole, as an operator's tools do.
+/// One `[[tools]]` table of a manifest, with these further lines.
+pub fn tool(name: &str, more: &str) -> String {
+    format!(
+        r#"
+            [[tools]]
+            name = '{name}'
+            {more}
+        "#
+    )
+}
+
+/// Replaces a file atomically, as an operator's tools do.
 pub fn write(path: &Path, content: impl AsRef<[u8]>) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     ati::files::write_atomic(path, content.as_ref(), 0o600).unwrap();
@@ -184,7 +209,7 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>) {
 pub struct Proxy {
     pub edge: SocketAddr,
     pub admin: SocketAddr,
-    /// Further ones, by name.
+    /// Addresses of further listeners, by name.
     pub listeners: Value,
     pub dir: TempDir,
     pub log: Log,
@@ -193,7 +218,7 @@ pub struct Proxy {
     child: Child,
 }
 
-/// A process that was a proxy until another took over. It is killed when the test ends.
+/// The predecessor of a proxy, after a hand-over. It is killed when the test ends.
 pub struct Former {
     pub log: Log,
     child: Child,
@@ -223,7 +248,7 @@ impl Proxy {
         self.child.id()
     }
 
-    /// How many it has open.
+    /// How many file descriptors the process has open.
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid()))
             .unwrap()
@@ -253,7 +278,7 @@ impl Proxy {
         command
     }
 
-    /// Let another process take over, and see it serve.
+    /// Starts a successor, and waits until it serves.
     pub fn upgrade(&mut self) -> Former {
         let mut command = self.successor();
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
@@ -285,7 +310,7 @@ impl Proxy {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// SIGHUP, and the line that says how it went.
+    /// Sends SIGHUP, and waits for the log record of the result.
     pub fn reload(&self) -> Value {
         let before = self.log.find_all("reload ").len();
         self.signal("HUP");
@@ -319,19 +344,42 @@ impl Proxy {
         })
     }
 
-    /// One series of /metrics, by its exact name and labels.
-    pub fn metric(&self, series: &str) -> f64 {
+    /// The value of one series of /metrics, by its exact name and labels. None where there is no
+    /// such series: most of them exist only from their first use on.
+    pub fn metric(&self, series: &str) -> Option<f64> {
         let text = Client::connect(self.admin).get("/metrics").text();
         text.lines()
             .find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
-            .unwrap_or(0.0)
     }
 
-    /// A request is counted once its answer is out, which may be after the caller read it.
+    /// Waits until the series exists and has this value: a request is counted once its answer is
+    /// out, which may be after the caller read it. A series that never comes fails, whatever the
+    /// value.
     pub fn settles(&self, series: &str, value: f64) {
-        eventually(&format!("{series} {value}"), || {
-            (self.metric(series) == value).then_some(())
+        self.reaches(series, &format!("to be {value}"), |now| now == value);
+    }
+
+    /// Waits until the series exists and has at least this value.
+    pub fn rises_to(&self, series: &str, value: f64) {
+        self.reaches(series, &format!("to be at least {value}"), |now| {
+            now >= value
         });
+    }
+
+    fn reaches(&self, series: &str, what: &str, enough: impl Fn(f64) -> bool) {
+        let mut last = None;
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            last = self.metric(series);
+            if last.is_some_and(&enough) {
+                return;
+            }
+            std::thread::sleep(POLL);
+        }
+        match last {
+            Some(value) => panic!("{series} was {what}, and is {value}"),
+            None => panic!("{series} was {what}, and there is no such series"),
+        }
     }
 }
 
@@ -347,13 +395,14 @@ impl Drop for Proxy {
         let audit = std::fs::read_to_string(self.path("audit.jsonl")).unwrap_or_default();
         if !std::thread::panicking() {
             tells_nothing("the audit", &audit);
-            tells_nothing("the log", &self.log.text());
+            tells_nothing("the log", &self.log.whole_text());
             tells_nothing("the metrics", &metrics.unwrap_or_default());
         }
     }
 }
 
-/// Every secret of the tests begins with `planted-`. None may be seen, in any encoding.
+/// Asserts that the text contains no secret of the tests, in any encoding. They all begin with
+/// `planted-`.
 pub fn tells_nothing(place: &str, text: &str) {
     let encodings = [
         "planted-",
@@ -361,7 +410,7 @@ pub fn tells_nothing(place: &str, text: &str) {
         "planted%2d",
         "706c616e7465642d",
         "706C616E7465642D",
-        // The three ways in which base64 can fall.
+        // base64 at each of the three offsets.
         "cGxhbnRlZC",
         "BsYW50ZWQt",
         "wbGFudGVkL",
@@ -379,27 +428,44 @@ pub fn tells_nothing(place: &str, text: &str) {
 
 /// What a process has written to stderr so far.
 #[derive(Clone)]
-pub struct Log(Arc<Mutex<Vec<String>>>);
+pub struct Log {
+    lines: Arc<Mutex<Vec<String>>>,
+    ended: Arc<AtomicBool>,
+}
 
 impl Log {
     pub fn follow(stderr: impl std::io::Read + Send + 'static) -> Self {
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let theirs = lines.clone();
+        let log = Log {
+            lines: Arc::default(),
+            ended: Arc::default(),
+        };
+        let followed = log.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                theirs.lock().unwrap().push(line);
+                followed.lines.lock().unwrap().push(line);
             }
+            followed.ended.store(true, Ordering::Release);
         });
-        Log(lines)
+        log
     }
 
     pub fn text(&self) -> String {
-        self.0.lock().unwrap().join("\n")
+        self.lines.lock().unwrap().join("\n")
+    }
+
+    /// The text of a process that has ended. Waits for the end of its stderr, which a process that
+    /// it started may hold open: not for long, therefore.
+    pub fn whole_text(&self) -> String {
+        let start = Instant::now();
+        while !self.ended.load(Ordering::Acquire) && start.elapsed() < Duration::from_secs(1) {
+            std::thread::sleep(POLL);
+        }
+        self.text()
     }
 
     /// The records whose message begins like this.
     pub fn find_all(&self, message: &str) -> Vec<Value> {
-        let lines = self.0.lock().unwrap();
+        let lines = self.lines.lock().unwrap();
         lines
             .iter()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok())

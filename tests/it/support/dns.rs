@@ -1,4 +1,4 @@
-//! A nameserver that answers every A question with the addresses that it is told, and counts.
+//! A nameserver that answers every A question with given addresses, and counts the questions.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ impl Nameserver {
         Self::start(&[addresses], 60)
     }
 
-    /// One list after the other, and nothing that may be kept.
+    /// Answers with one list after the other, each with a TTL of 0.
     pub fn in_turn(answers: &[&[&str]]) -> Self {
         Self::start(answers, 0)
     }

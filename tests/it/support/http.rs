@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 client that sends exactly what it is told, nonsense included.
+//! A small HTTP/1.1 client that sends the given bytes unchanged, even if they are invalid.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -80,7 +80,7 @@ impl<S: Wire> Client<S> {
         }
     }
 
-    /// Whatever has arrived; waits for at least a byte.
+    /// The bytes that have arrived; waits for at least one.
     pub fn read_some(&mut self) -> Vec<u8> {
         let bytes = self.reader.fill_buf().unwrap().to_vec();
         assert!(!bytes.is_empty(), "the connection ended");
@@ -164,7 +164,7 @@ impl<S: Wire> Client<S> {
         Some(response)
     }
 
-    /// Whether the server has closed its side, with nothing more to say.
+    /// Whether the server has closed its side, without further bytes.
     pub fn is_closed(&mut self) -> bool {
         matches!(self.reader.read(&mut [0; 1]), Ok(0) | Err(_))
     }

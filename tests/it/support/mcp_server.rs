@@ -1,4 +1,5 @@
-//! An MCP server over standard streams, in the older era. Good, or bad in a way that its argument names.
+//! An MCP server over standard streams, of protocol version 2025-06-18. Its argument names the way
+//! in which it misbehaves, if it does.
 
 use std::io::{BufRead, Write};
 use std::time::Duration;
@@ -22,7 +23,7 @@ fn main() {
     if mode == "holding" {
         hold_on();
     }
-    // It starts only while there is no such file.
+    // While this file exists, the server doesn't start.
     if std::env::var("GATE").is_ok_and(|gate| std::path::Path::new(&gate).exists()) {
         std::thread::sleep(Duration::from_secs(3600));
     }
@@ -50,18 +51,18 @@ fn main() {
             std::thread::sleep(Duration::from_secs(3600));
         }
         let mode = mode.clone();
-        // Calls are served side by side.
+        // Calls are served concurrently.
         std::thread::spawn(move || answer(&mode, &message));
     }
 }
 
-/// Whether there was none before us.
+/// Whether this is the first server of the test to ask.
 fn first_of_all() -> bool {
     let path = std::env::var("DEAF_ONCE").unwrap_or_default();
     std::fs::File::create_new(path).is_ok()
 }
 
-/// Keep our own input open: its end never comes.
+/// Keeps the write end of its own stdin open, so that the end of the input never comes.
 fn hold_on() {
     let input = std::fs::OpenOptions::new()
         .write(true)
@@ -69,7 +70,21 @@ fn hold_on() {
     std::mem::forget(input);
 }
 
-/// Notifications are written down where a test asked for it.
+/// Waits until the file `gate` exists, and says in `gate`.held that it waits.
+fn wait_for_gate(name: &str, gate: &str) {
+    let held = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(format!("{gate}.held"));
+    if let Ok(mut file) = held {
+        let _ = writeln!(file, "{name}");
+    }
+    while !std::path::Path::new(gate).exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Appends a notification to the file that NOTES names, where a test set it.
 fn note(message: &Value) {
     if let Ok(path) = std::env::var("NOTES") {
         let file = std::fs::OpenOptions::new()
@@ -219,8 +234,13 @@ fn call(mode: &str, id: &Value, params: &Value) {
             json!({"content": [{"type": "text", "text": "the tool says no"}], "isError": true}),
         ),
         "error" => error(id, -32050, "the server says no"),
-        "slow" | "once" => {
-            std::thread::sleep(Duration::from_millis(args["ms"].as_u64().unwrap_or(1000)));
+        name @ ("slow" | "once") => {
+            match text {
+                "" => {
+                    std::thread::sleep(Duration::from_millis(args["ms"].as_u64().unwrap_or(1000)))
+                }
+                gate => wait_for_gate(name, gate),
+            }
             reply(id, content("done"));
         }
         "steps" => {
@@ -239,7 +259,7 @@ fn call(mode: &str, id: &Value, params: &Value) {
             say_on_stderr("crashing now");
             std::process::abort();
         }
-        // Somebody who leaves the family.
+        // A grandchild in a session of its own.
         "child" => {
             let child = std::process::Command::new("setsid")
                 .args(["sleep", "3600"])

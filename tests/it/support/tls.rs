@@ -85,7 +85,8 @@ impl Authority {
         Arc::new(config)
     }
 
-    /// An upstream under this name that answers each request's head and body as it is told: status and JSON.
+    /// An upstream under this name. `answer` gets a request's head and body, and returns status and
+    /// JSON.
     pub fn answering(
         &self,
         name: &str,
@@ -99,7 +100,8 @@ impl Authority {
         })
     }
 
-    /// An upstream under this name, speaking HTTP/2 or HTTP/1.1. It answers with the protocol, the path and the authorization.
+    /// An upstream under this name, over HTTP/2 or HTTP/1.1. It answers with the protocol, the path
+    /// and the authorization.
     pub fn serve(&self, name: &str, http2: bool) -> SocketAddr {
         let config = self.server_config(name, if http2 { &["h2"] } else { &["http/1.1"] });
         listen(config, move |stream| async move {
@@ -114,7 +116,7 @@ impl Authority {
 
 pub type TlsStream = rustls::StreamOwned<rustls::ClientConnection, TcpStream>;
 
-/// Begin TLS on a connection, under the name `edge.test`. The handshake is done when the first byte is written.
+/// TLS over this connection, to the name `edge.test`. The handshake happens with the first write.
 pub fn over(stream: TcpStream, config: &Arc<rustls::ClientConfig>) -> TlsStream {
     let name = ServerName::try_from("edge.test").unwrap();
     let connection = rustls::ClientConnection::new(config.clone(), name).unwrap();

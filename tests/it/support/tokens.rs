@@ -1,4 +1,4 @@
-//! What an orchestrator and a sandbox would make: tokens and signatures.
+//! Tokens as an orchestrator issues them, and signatures as a sandbox makes them.
 
 use ati::auth::keys::{PrivateKey, shared_secret};
 use ati::auth::signature::SigningKey;
@@ -6,7 +6,7 @@ use ati::auth::token::{Claims, Namespace, Signer};
 use ati::clock::unix_now;
 use ati::keyring::Secret;
 
-/// A signing secret that would be noticed anywhere it doesn't belong.
+/// A signing secret that [`super::ati::tells_nothing`] recognises in any output.
 pub const SIGNING: &str = "planted-signing-secret-7f3a";
 
 pub fn sign_at(secret: &str, at: u64, method: &str, path: &str) -> String {
@@ -47,7 +47,7 @@ pub fn bearer(signer: &Signer, claims: &Claims) -> String {
     format!("Bearer {}", signer.issue(claims).unwrap())
 }
 
-/// The same, of a tenant's or of nobody's in particular.
+/// The same, of this tenant, if any.
 pub fn bearer_of(signer: &Signer, customer: Option<&str>) -> String {
     let ati = Namespace {
         v: 1,

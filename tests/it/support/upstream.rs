@@ -1,4 +1,4 @@
-//! Upstreams of every temper, on loopback.
+//! Upstreams on loopback: they record requests, and answer as the test says.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::eventually;
 
-/// What an upstream got.
+/// A request as an upstream received it.
 #[derive(Debug, Clone)]
 pub struct Received {
     pub method: String,
@@ -41,7 +41,7 @@ pub struct Upstream {
 type Answer = dyn Fn(&Received, &mut TcpStream) -> bool + Send + Sync;
 
 impl Upstream {
-    /// Answers every request with what it got.
+    /// Answers every request with a description of it, as JSON.
     pub fn echo() -> Self {
         Self::answering(|received, stream| {
             let body = json!({
@@ -64,13 +64,13 @@ impl Upstream {
         })
     }
 
-    /// Answers every request with these bytes; whether the connection is kept is up to the other side.
+    /// Answers every request with these bytes, and keeps the connection.
     pub fn fixed(answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
         Self::answering(move |_, stream| stream.write_all(&answer).is_ok())
     }
 
-    /// `answer` says whether the connection goes on.
+    /// `answer` writes the answer, and returns whether the connection is kept.
     pub fn answering(
         answer: impl Fn(&Received, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Self {
@@ -95,7 +95,7 @@ impl Upstream {
         })
     }
 
-    /// Whatever happens on a connection.
+    /// Hands each connection to `serve`.
     pub fn raw(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
         Self::start("127.0.0.1:0", Arc::default(), move |stream, _| {
             serve(stream);

@@ -1,0 +1,83 @@
+use std::time::{Instant, SystemTime};
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::Output;
+use crate::auth::Identity;
+use crate::catalog::Tool;
+use crate::error::CallError;
+use crate::request_id::RequestId;
+use crate::telemetry::audit::{self, Audit, AuditEntry};
+
+/// Counts a call and writes its audit line when the call ends. Dropped before that, because the caller
+/// left or the process stops, it records the call as abandoned.
+pub struct AuditGuard<'a> {
+    name: &'a str,
+    tool: &'a Tool,
+    args: Box<RawValue>,
+    identity: &'a Identity,
+    request_id: RequestId,
+    audit: &'a Audit,
+    started: Instant,
+    ended: bool,
+}
+
+impl<'a> AuditGuard<'a> {
+    pub fn new(
+        name: &'a str,
+        tool: &'a Tool,
+        args: &Map<String, Value>,
+        identity: &'a Identity,
+        request_id: RequestId,
+        audit: &'a Audit,
+    ) -> Self {
+        AuditGuard {
+            name,
+            tool,
+            args: audit::redact(args),
+            identity,
+            request_id,
+            audit,
+            started: Instant::now(),
+            ended: false,
+        }
+    }
+
+    pub fn end(mut self, outcome: &Result<Output, CallError>) {
+        self.ended = true;
+        match outcome {
+            Ok(_) => self.record("ok", None),
+            Err(error) => self.record(error.outcome(), Some(error.audit_text())),
+        }
+    }
+
+    fn record(&self, outcome: &'static str, error: Option<String>) {
+        let took = self.started.elapsed();
+        self.tool.metrics.observe(outcome, took.as_secs_f64());
+        self.audit.record(&AuditEntry {
+            ts: audit::timestamp(SystemTime::now()),
+            tool: self.name,
+            args: &self.args,
+            status: if error.is_none() { "ok" } else { "error" },
+            duration_ms: took.as_millis() as u64,
+            agent_sub: &self.identity.subject,
+            job_id: self.identity.job_id.as_deref(),
+            sandbox_id: self.identity.sandbox_id.as_deref(),
+            request_id: Some(self.request_id),
+            error: error
+                .map(|error| crate::text::clip_chars(&error, audit::LONGEST_ERROR).to_owned()),
+        });
+    }
+}
+
+impl Drop for AuditGuard<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.record(
+                "abandoned",
+                Some("abandoned: nobody waited for the end".to_owned()),
+            );
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What a tool calls, by handler. Everything else about a tool is common to all of them.
+
+use http::Method;
+
+use super::provider::{Handler, Provider};
+use crate::config::{HandlerKind, Section};
+
+#[derive(Debug, Clone)]
+pub enum Invocation {
+    Http(HttpInvocation),
+    Mcp(McpInvocation),
+}
+
+#[derive(Debug, Clone)]
+pub struct HttpInvocation {
+    pub method: Method,
+    /// The path after the provider's base URL, with `{name}` for path parameters.
+    pub endpoint: String,
+    pub dialect: Dialect,
+}
+
+/// What an HTTP tool's arguments and answers are to its upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// Arguments and answers pass as they are.
+    Plain,
+    /// `handler = "xai"`: a question for an agent, and its final text.
+    Agentic,
+}
+
+#[derive(Debug, Clone)]
+pub struct McpInvocation {
+    /// The tool's name at its server.
+    pub remote_name: String,
+    /// The server says that a second call does no harm.
+    pub repeatable: bool,
+}
+
+impl Invocation {
+    /// From a `[[tools]]` table.
+    pub(super) fn read(s: &mut Section<'_>, tool: &str, provider: &Provider) -> Self {
+        let method = read_method(s);
+        let endpoint: Option<String> = s.take("endpoint");
+        match provider.handler {
+            Handler::Mcp(_) => Invocation::Mcp(McpInvocation {
+                remote_name: endpoint.unwrap_or_else(|| own_name(tool, &provider.name).to_owned()),
+                repeatable: false,
+            }),
+            Handler::Http(_) | Handler::OpenApi(_) | Handler::Passthrough | Handler::Absent => {
+                Invocation::Http(HttpInvocation {
+                    method,
+                    endpoint: endpoint.unwrap_or_default(),
+                    dialect: match provider.kind {
+                        HandlerKind::Xai => Dialect::Agentic,
+                        _ => Dialect::Plain,
+                    },
+                })
+            }
+        }
+    }
+
+    /// The method that listings show. Clients of existing deployments expect one for every tool.
+    pub fn listed_method(&self) -> &Method {
+        match self {
+            Invocation::Http(http) => &http.method,
+            Invocation::Mcp(_) => &Method::POST,
+        }
+    }
+
+    /// The endpoint that listings show.
+    pub fn listed_endpoint(&self) -> &str {
+        match self {
+            Invocation::Http(http) => &http.endpoint,
+            Invocation::Mcp(mcp) => &mcp.remote_name,
+        }
+    }
+}
+
+fn read_method(s: &mut Section<'_>) -> Method {
+    let method: String = s.take("method").unwrap_or_else(|| "GET".to_owned());
+    match method.to_ascii_uppercase().as_str() {
+        "GET" => Method::GET,
+        "POST" => Method::POST,
+        "PUT" => Method::PUT,
+        "DELETE" => Method::DELETE,
+        "PATCH" => Method::PATCH,
+        _ => {
+            s.problem("method", format!("unknown method '{method}'"));
+            Method::GET
+        }
+    }
+}
+
+/// Without the provider's name in front.
+fn own_name<'a>(name: &'a str, provider: &str) -> &'a str {
+    let own = name.strip_prefix(provider);
+    own.and_then(|own| own.strip_prefix(':')).unwrap_or(name)
+}

@@ -1,0 +1,45 @@
+use std::time::Duration;
+
+use super::value::{Positive, PositiveSeconds, raw_section};
+
+raw_section! {
+    /// `[tools]`.
+    RawTools {
+        max_call_bytes: Positive,
+        max_response_bytes: Positive,
+        timeout_seconds: PositiveSeconds,
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolSettings {
+    /// The body of a `/call`.
+    pub max_call_bytes: usize,
+    /// The body of an upstream's answer to a tool call.
+    pub max_response_bytes: usize,
+    /// For one call: credentials, redirects and the answer's body included.
+    pub timeout: Duration,
+}
+
+impl Default for ToolSettings {
+    fn default() -> Self {
+        ToolSettings {
+            max_call_bytes: 16 << 20,
+            max_response_bytes: 64 << 20,
+            timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+impl RawTools {
+    pub(in crate::config) fn resolve(self) -> ToolSettings {
+        let default = ToolSettings::default();
+        ToolSettings {
+            max_call_bytes: self.max_call_bytes.unwrap_or(default.max_call_bytes),
+            max_response_bytes: self
+                .max_response_bytes
+                .unwrap_or(default.max_response_bytes),
+            timeout: self.timeout_seconds.unwrap_or(default.timeout),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+use super::FieldKind::{Flag, Free, Number, NumberMap, TableMap, Text, TextList, TextMap, Word};
+use super::{Group, field};
+use crate::config::HandlerKind;
+
+pub(super) const OPENAPI: Group = Group {
+    table: "provider",
+    title: "`handler = \"openapi\"`",
+    handler: Some(HandlerKind::OpenApi),
+    fields: &[
+        field(
+            "openapi_spec",
+            Text,
+            "The document: the name of a file below `specs/`",
+        ),
+        field(
+            "openapi_include_operations",
+            TextList,
+            "Only these operation ids",
+        )
+        .default("`[]`"),
+        field(
+            "openapi_exclude_operations",
+            TextList,
+            "Without these operation ids",
+        )
+        .default("`[]`"),
+        field(
+            "openapi_include_tags",
+            TextList,
+            "Only operations with one of these tags",
+        )
+        .default("`[]`"),
+        field(
+            "openapi_exclude_tags",
+            TextList,
+            "Without operations that have one of these tags",
+        )
+        .default("`[]`"),
+        field(
+            "openapi_max_operations",
+            Number,
+            "At most this many operations, in the document's order",
+        ),
+        field(
+            "openapi_overrides",
+            TableMap("openapi_overrides"),
+            "Changes to operations, by operation id",
+        ),
+    ],
+};
+
+pub(super) const OPENAPI_OVERRIDES: Group = Group {
+    table: "openapi_overrides",
+    title: "`[provider.openapi_overrides.<operationId>]`",
+    handler: Some(HandlerKind::OpenApi),
+    fields: &[
+        field("description", Text, "Replaces the document's"),
+        field("hint", Text, "Short guidance for callers"),
+        field("tags", TextList, "Added to the document's").default("`[]`"),
+        field("scope", Text, "The scope that a caller needs").default("`tool:<name>`"),
+        field(
+            "response_extract",
+            Text,
+            "As `extract` of `[tools.response]`",
+        ),
+        field("response_format", Text, "Accepted, without effect"),
+    ],
+};
+
+pub(super) const PASSTHROUGH: Group = Group {
+    table: "provider",
+    title: "`handler = \"passthrough\"`",
+    handler: Some(HandlerKind::Passthrough),
+    fields: &[
+        field("host_match", Text, "Matches requests by `Host`"),
+        field("path_prefix", Text, "Matches requests by path, at a segment boundary"),
+        field("strip_prefix", Flag, "Remove the prefix from the path").default("`true`"),
+        field("path_replace", TextList, "`[\"/from\", \"/to\"]`, after the prefix is removed"),
+        field("host_override", Text, "The `Host` that the upstream gets"),
+        field("deny_paths", TextList, "Patterns on the rewritten path; a match answers 403").default("`[]`"),
+        field("forward_authorization_paths", TextList, "Patterns on the rewritten path; on a match the caller's `Authorization` is sent in place of the credential").default("`[]`"),
+        field("connect_timeout_seconds", Number, "For TCP and TLS").default("5"),
+        field("read_timeout_seconds", Number, "For each pause of the upstream").default("300"),
+        field("idle_timeout_seconds", Number, "How long an unused upstream connection is kept").default("60"),
+        field("max_request_bytes", Number, "0 is unlimited").default("100 MiB"),
+        field("max_response_bytes", Number, "0 is unlimited").default("500 MiB"),
+        field("forward_websockets", Flag, "Relay WebSocket connections").default("`false`"),
+    ],
+};
+
+pub(super) const MCP: Group = Group {
+    table: "provider",
+    title: "`handler = \"mcp\"`",
+    handler: Some(HandlerKind::Mcp),
+    fields: &[
+        field(
+            "mcp_transport",
+            Word(&["stdio", "http"]),
+            "How the server is reached",
+        )
+        .default("`stdio`"),
+        field("mcp_command", Text, "For `stdio`: the program"),
+        field("mcp_args", TextList, "For `stdio`: its arguments").default("`[]`"),
+        field(
+            "mcp_env",
+            TextMap,
+            "For `stdio`: its environment; `${name}` is replaced by a credential",
+        )
+        .default("`{}`"),
+        field("mcp_url", Text, "For `http`: the server's URL"),
+        field(
+            "mcp_url_env",
+            Text,
+            "For `http`: the variable in which a sandbox names another URL",
+        ),
+    ],
+};
+
+pub(super) const CLI: Group = Group {
+    table: "provider",
+    title: "`handler = \"cli\"`",
+    handler: Some(HandlerKind::Cli),
+    fields: &[
+        field("cli_command", Text, "The program"),
+        field("cli_default_args", TextList, "Put before all other arguments").default("`[]`"),
+        field("cli_env", TextMap, "Its environment; `${name}` is replaced by a credential, `@{name}` by the path of a file with it").default("`{}`"),
+        field("cli_timeout_secs", Number, "Killed after this many seconds").default("120"),
+        field("cli_output_args", TextList, "Flags whose value is a file that the program writes").default("`[]`"),
+        field("cli_output_positional", NumberMap, "By subcommand: the position of an argument that is a file that the program writes").default("`{}`"),
+    ],
+};
+
+pub(super) const FILE_MANAGER: Group = Group {
+    table: "provider",
+    title: "`handler = \"file_manager\"`",
+    handler: Some(HandlerKind::FileManager),
+    fields: &[
+        field(
+            "upload_destinations",
+            Free,
+            "Where files may be uploaded to, by name",
+        )
+        .default("`{}`"),
+        field(
+            "upload_default_destination",
+            Text,
+            "The destination of a call that names none",
+        ),
+    ],
+};

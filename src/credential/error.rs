@@ -1,0 +1,52 @@
+use crate::egress::EgressError;
+use crate::error::Code;
+
+/// Why a call has no credential to send. No text tells a value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CredentialError {
+    #[error("API key '{0}' not found in keyring")]
+    MissingKey(String),
+    #[error("the value of API key '{0}' can't be sent (a line break?)")]
+    UnusableKey(String),
+    #[error("OAuth2 token exchange failed: {0}")]
+    TokenExchange(String),
+    #[error("OAuth2 token URL must use HTTPS: '{0}'")]
+    InsecureTokenUrl(String),
+    #[error("auth_generator: {0}")]
+    Generator(String),
+    #[error("auth_generator: Generator timed out after {0}s")]
+    GeneratorTimeout(u64),
+    #[error(transparent)]
+    Egress(#[from] EgressError),
+}
+
+impl CredentialError {
+    /// The first of the names that a template wants and the keyring doesn't have.
+    pub fn missing(names: Vec<String>) -> Self {
+        CredentialError::MissingKey(names.into_iter().next().unwrap_or_default())
+    }
+
+    /// The `outcome` label of `ati_tool_calls_total`.
+    pub fn outcome(&self) -> &'static str {
+        match self {
+            CredentialError::MissingKey(_) | CredentialError::UnusableKey(_) => "missing_key",
+            CredentialError::GeneratorTimeout(_) => "timeout",
+            CredentialError::Egress(error) => error.outcome(),
+            CredentialError::TokenExchange(_)
+            | CredentialError::InsecureTokenUrl(_)
+            | CredentialError::Generator(_) => "failed",
+        }
+    }
+
+    pub fn code(&self) -> Code {
+        match self {
+            CredentialError::MissingKey(_) | CredentialError::UnusableKey(_) => Code::MissingKey,
+            CredentialError::GeneratorTimeout(_) => Code::ProviderTimeout,
+            CredentialError::Generator(_) => Code::ExecutionFailed,
+            CredentialError::Egress(error) => error.code(),
+            CredentialError::TokenExchange(_) | CredentialError::InsecureTokenUrl(_) => {
+                Code::UpstreamError
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The list of encodings in which a secret is found, for everything that redacts.
+//!
+//! | Encoding | How it is found |
+//! |---|---|
+//! | plain | literally |
+//! | JSON-escaped | escape by escape (`escapes.rs`), so that no choice of a JSON library matters |
+//! | percent | escape by escape, in either case, whichever bytes the encoder leaves alone |
+//! | form | as percent, with `+` for each space |
+//! | base64, base64url | literally, once for each of three offsets, also JSON- or percent-escaped |
+//! | hex | literally, in upper and in lower case |
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use zeroize::Zeroizing;
+
+/// Shorter values can't be told from ordinary words.
+pub(super) const SHORTEST: usize = 8;
+
+/// A text to search for.
+pub(super) struct Encoded {
+    pub(super) bytes: Zeroizing<Vec<u8>>,
+    /// It may also occur with some of its characters escaped.
+    pub(super) escapable: bool,
+}
+
+/// A secret of several lines is also looked for line by line, because some programs repeat their input that way.
+pub(super) fn of(secret: &[u8]) -> Vec<Encoded> {
+    let lines = secret.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    std::iter::once(secret)
+        .chain(lines.filter(|line| line.len() < secret.len()))
+        .filter(|value| value.len() >= SHORTEST)
+        .flat_map(of_value)
+        .collect()
+}
+
+fn of_value(value: &[u8]) -> Vec<Encoded> {
+    let escapable = |bytes: Vec<u8>| Encoded {
+        bytes: Zeroizing::new(bytes),
+        escapable: true,
+    };
+    let literal = |text: String| Encoded {
+        bytes: Zeroizing::new(text.into_bytes()),
+        escapable: false,
+    };
+    let mut all = vec![
+        escapable(value.to_vec()),
+        literal(hex::encode(value)),
+        literal(hex::encode_upper(value)),
+    ];
+    if value.contains(&b' ') {
+        let plus = |byte: &u8| if *byte == b' ' { b'+' } else { *byte };
+        all.push(escapable(value.iter().map(plus).collect()));
+    }
+    if std::str::from_utf8(value).is_err() {
+        // JSON has no other way to write it.
+        all.push(escapable(
+            String::from_utf8_lossy(value).into_owned().into(),
+        ));
+    }
+    for offset in 0..3 {
+        all.push(escapable(base64_at(offset, value, &STANDARD)));
+        all.push(escapable(base64_at(offset, value, &URL_SAFE)));
+    }
+    all
+}
+
+/// The base64 characters that depend on the value alone, where `offset` bytes precede it in a group of three. The
+/// characters at both ends depend on its neighbours too.
+fn base64_at(offset: usize, value: &[u8], engine: &impl Engine) -> Vec<u8> {
+    let mut padded = Zeroizing::new(Vec::with_capacity(offset + value.len()));
+    padded.resize(offset, 0);
+    padded.extend_from_slice(value);
+    let encoded = Zeroizing::new(engine.encode(&*padded));
+    let begin = (offset * 8).div_ceil(6);
+    let end = padded.len() * 8 / 6;
+    encoded.as_bytes()[begin..end].to_vec()
+}

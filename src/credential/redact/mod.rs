@@ -1,0 +1,96 @@
+//! Redaction: finds the secrets of a call in what comes back, in each of their encodings, and replaces them. Upstreams
+//! quote keys in their errors, and some repeat whole requests.
+//!
+//! One search serves whole buffers and streams, so both give the same result: the leftmost match, and of several that
+//! begin there the longest.
+
+mod encodings;
+mod escapes;
+mod search;
+
+use std::sync::Arc;
+
+use search::{Search, Step};
+
+pub use search::RedactionPatterns;
+
+const REPLACEMENT: &[u8] = b"[REDACTED]";
+
+impl RedactionPatterns {
+    /// Replaces every match in a complete text.
+    pub fn redact(&self, text: &mut Vec<u8>) {
+        let mut clean = Vec::new();
+        if replace(Search::new(self, text, true), text, &mut clean) == Some(text.len()) {
+            *text = clean;
+        }
+    }
+}
+
+/// Redacts a stream. It keeps back the end of a chunk while that may be the beginning of a secret: less than the longest
+/// encoding of one.
+pub struct Redactor {
+    patterns: Arc<RedactionPatterns>,
+    kept_back: Vec<u8>,
+}
+
+impl Redactor {
+    pub(super) fn new(patterns: Arc<RedactionPatterns>) -> Self {
+        Redactor {
+            patterns,
+            kept_back: Vec::new(),
+        }
+    }
+
+    /// Takes the next chunk, and returns what is decided so far.
+    pub fn push(&mut self, chunk: &[u8]) -> Vec<u8> {
+        if self.kept_back.is_empty() {
+            return self.advance(chunk);
+        }
+        let mut input = std::mem::take(&mut self.kept_back);
+        input.extend_from_slice(chunk);
+        self.advance(&input)
+    }
+
+    fn advance(&mut self, input: &[u8]) -> Vec<u8> {
+        let mut clean = Vec::with_capacity(input.len());
+        let search = Search::new(&self.patterns, input, false);
+        match replace(search, input, &mut clean) {
+            Some(decided) => self.kept_back = input[decided..].to_vec(),
+            None => clean.extend_from_slice(input),
+        }
+        clean
+    }
+
+    /// The stream has ended: returns the rest.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.patterns.redact(&mut self.kept_back);
+        self.kept_back
+    }
+}
+
+/// Appends the decided part of `input`, with its matches replaced, to `clean`, and returns where that part ends. `None`
+/// where all of it stays as it is: then nothing is copied.
+fn replace(mut search: Search<'_>, input: &[u8], clean: &mut Vec<u8>) -> Option<usize> {
+    let mut done = 0;
+    loop {
+        match search.next(done) {
+            Step::Match(found) => {
+                clean.extend_from_slice(&input[done..found.start]);
+                clean.extend_from_slice(REPLACEMENT);
+                done = found.end;
+            }
+            Step::Undecided(from) => {
+                clean.extend_from_slice(&input[done..from]);
+                return Some(from);
+            }
+            Step::End if done == 0 => return None,
+            Step::End => {
+                clean.extend_from_slice(&input[done..]);
+                return Some(input.len());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+use crate::error::{Code, UpstreamFault};
+
+/// Why a request of a tool did not reach its server, or its answer did not come back. No text tells
+/// a path or a query, which could hold a credential.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EgressError {
+    #[error("HTTP request failed: {}", .0.words())]
+    Request(UpstreamFault),
+    #[error("HTTP request failed: the answer exceeds {0} bytes")]
+    TooLarge(u64),
+    #[error("the URL of this tool can't be used: {0}")]
+    BadUrl(&'static str),
+    #[error("SSRF protection: URL '{0}' targets a private/internal network address")]
+    Blocked(String),
+    /// The HTTP client can't be made: the CA file, mostly.
+    #[error("{0}")]
+    Setup(String),
+}
+
+impl EgressError {
+    /// The `outcome` label of `ati_tool_calls_total`.
+    pub fn outcome(&self) -> &'static str {
+        match self {
+            EgressError::Blocked(_) => "blocked",
+            EgressError::Request(fault) if fault.is_timeout() => "timeout",
+            EgressError::Request(_)
+            | EgressError::TooLarge(_)
+            | EgressError::BadUrl(_)
+            | EgressError::Setup(_) => "failed",
+        }
+    }
+
+    pub fn code(&self) -> Code {
+        match self {
+            EgressError::Request(fault) if fault.is_timeout() => Code::ProviderTimeout,
+            EgressError::Setup(_) => Code::ExecutionFailed,
+            EgressError::Request(_)
+            | EgressError::TooLarge(_)
+            | EgressError::BadUrl(_)
+            | EgressError::Blocked(_) => Code::UpstreamError,
+        }
+    }
+}

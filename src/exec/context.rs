@@ -1,0 +1,18 @@
+use std::sync::Arc;
+
+use super::{SharedState, Watcher};
+use crate::config::ToolSettings;
+use crate::egress::Clients;
+use crate::request_id::RequestId;
+
+/// What every executor works with. Credentials are not part of it: each call brings its own.
+#[derive(Clone, Copy)]
+pub struct ExecContext<'a> {
+    pub clients: &'a Arc<Clients>,
+    pub runtime: &'a SharedState,
+    pub limits: &'a ToolSettings,
+    /// Is shown the progress of a call, where its handler reports any.
+    pub watcher: Option<Watcher<'a>>,
+    /// Goes to the tool's upstream, so that its records can be joined with ours.
+    pub request_id: RequestId,
+}

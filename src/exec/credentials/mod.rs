@@ -1,0 +1,135 @@
+//! The credential of one call: looked up in the keyring before the call, or minted when it is needed
+//! and cached for as long as it is valid. The keyring itself stays in `call`.
+
+mod generator;
+mod oauth;
+
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ::http::HeaderName;
+use zeroize::Zeroizing;
+
+pub use generator::GeneratorRecipe;
+pub use oauth::OAuthRecipe;
+
+use super::ExecContext;
+use crate::credential::{Attachment, Credential, CredentialError};
+use crate::runtime::{Key, Made};
+
+/// What one call authenticates with.
+pub enum CallCredential {
+    Ready(Arc<Attachment>),
+    Deferred(Box<DeferredCredential>),
+}
+
+/// A credential that is minted when the first call needs it, and shared by calls with the same key.
+pub struct DeferredCredential {
+    /// Derived from everything that the minted value depends on.
+    pub key: Key,
+    pub recipe: Recipe,
+    /// How the minted value is sent.
+    pub credential: Credential,
+    /// The headers that go out with it and are not minted.
+    pub static_part: Arc<Attachment>,
+}
+
+impl DeferredCredential {
+    /// Whether each call mints its own, because the manifest caches none.
+    pub fn is_for_one_call(&self) -> bool {
+        matches!(&self.recipe, Recipe::Generator(recipe) if recipe.is_for_one_call())
+    }
+}
+
+/// How a credential is minted.
+pub enum Recipe {
+    OAuth2(OAuthRecipe),
+    Generator(GeneratorRecipe),
+}
+
+/// What a recipe gives.
+struct Minted {
+    value: Zeroizing<Vec<u8>>,
+    headers: Vec<(HeaderName, Zeroizing<Vec<u8>>)>,
+    /// Variables for programs.
+    env: Vec<(String, Zeroizing<Vec<u8>>)>,
+    lifetime: Duration,
+}
+
+/// A cache of the credentials that are the same for every caller: resolved once per snapshot, one slot
+/// per provider.
+#[derive(Default)]
+pub struct SharedCredentials(Vec<OnceLock<Arc<Attachment>>>);
+
+impl SharedCredentials {
+    pub fn new(providers: usize) -> Self {
+        SharedCredentials((0..providers).map(|_| OnceLock::new()).collect())
+    }
+
+    pub fn get_or_resolve(
+        &self,
+        provider: usize,
+        resolve: impl FnOnce() -> Result<Attachment, CredentialError>,
+    ) -> Result<Arc<Attachment>, CredentialError> {
+        let Some(slot) = self.0.get(provider) else {
+            return resolve().map(Arc::new);
+        };
+        if let Some(known) = slot.get() {
+            return Ok(known.clone());
+        }
+        let resolved = Arc::new(resolve()?);
+        Ok(slot.get_or_init(|| resolved).clone())
+    }
+}
+
+/// The credential, minted now where it has to be. `source` is the address that a token request comes
+/// from.
+pub async fn obtain(
+    credential: &CallCredential,
+    source: Option<IpAddr>,
+    context: ExecContext<'_>,
+) -> Result<Arc<Attachment>, CredentialError> {
+    let deferred = match credential {
+        CallCredential::Ready(attachment) => return Ok(attachment.clone()),
+        CallCredential::Deferred(deferred) => deferred,
+    };
+    let mint = async || {
+        let minted = match &deferred.recipe {
+            Recipe::OAuth2(recipe) => recipe.mint(source, context).await?,
+            Recipe::Generator(recipe) => recipe.mint().await?,
+        };
+        let headers: Vec<_> = minted
+            .headers
+            .iter()
+            .map(|(name, value)| (name.clone(), value.as_slice()))
+            .collect();
+        let value = deferred
+            .static_part
+            .with_minted(&deferred.credential, &minted.value, &headers)
+            .ok_or_else(|| CredentialError::UnusableKey("minted".to_owned()))?
+            .with_environment(&minted.value, &minted.env);
+        Ok(Made {
+            value,
+            lifetime: minted.lifetime,
+        })
+    };
+    // No single-flight for these: calls would wait for a value that they can't share.
+    if deferred.is_for_one_call() {
+        return mint().await.map(|made| Arc::new(made.value));
+    }
+    context.runtime.minted.get(deferred.key, mint).await
+}
+
+/// After an upstream refused the credential: whether a new one is worth another request. A minted one
+/// may have been revoked; it is dropped, and the next [`obtain`] mints another.
+pub fn renew_after_refusal(
+    credential: &CallCredential,
+    refused: &Arc<Attachment>,
+    context: ExecContext<'_>,
+) -> bool {
+    match credential {
+        CallCredential::Ready(_) => false,
+        CallCredential::Deferred(deferred) => context.runtime.minted.forget(deferred.key, refused),
+    }
+}

@@ -1,0 +1,101 @@
+//! HTTP for executors: the guarded clients, the address check, bounded answers, errors that tell no URL.
+
+use std::net::IpAddr;
+
+use percent_encoding::percent_decode_str;
+use url::{Origin, Url};
+
+use crate::egress::{Blocked, Clients, EgressError, fault};
+
+/// The pooled client for connections from this address.
+pub fn client(clients: &Clients, source: Option<IpAddr>) -> Result<reqwest::Client, EgressError> {
+    clients
+        .get(source)
+        .map_err(|problem| EgressError::Setup(problem.to_string()))
+}
+
+/// Whether the allowlist and the address rules let this URL through. The error tells scheme and host
+/// only: a path or a query may hold a credential.
+pub fn check(clients: &Clients, url: &Url) -> Result<(), EgressError> {
+    clients
+        .guard()
+        .check(url)
+        .map_err(|_| EgressError::Blocked(url.origin().ascii_serialization()))
+}
+
+pub fn failed(error: &reqwest::Error, origin: &Origin) -> EgressError {
+    match fault(error) {
+        Ok(fault) => EgressError::Request(fault),
+        Err(Blocked(_)) => EgressError::Blocked(origin.ascii_serialization()),
+    }
+}
+
+/// Puts a query credential into the URL, in place of any parameter of the same name: a redirect of the
+/// upstream may have kept it, and a caller may have sent one.
+pub fn append_query(url: &mut Url, pair: &str) {
+    // Names are compared decoded.
+    let named = |pair: &str| {
+        let name = pair.split('=').next().unwrap_or_default().replace('+', " ");
+        percent_decode_str(&name).decode_utf8_lossy().into_owned()
+    };
+    let name = named(pair);
+    let has = url
+        .query()
+        .is_some_and(|query| query.split('&').any(|known| named(known) == name));
+    let query = match url.query() {
+        Some(query) if has => {
+            let others: Vec<&str> = query
+                .split('&')
+                .filter(|known| named(known) != name)
+                .chain([pair])
+                .collect();
+            others.join("&")
+        }
+        Some(query) if !query.is_empty() => format!("{query}&{pair}"),
+        _ => pair.to_owned(),
+    };
+    url.set_query(Some(&query));
+}
+
+/// The whole body, as long as it has at most `most` bytes.
+pub async fn read(
+    mut response: reqwest::Response,
+    origin: &Origin,
+    most: usize,
+) -> Result<Vec<u8>, EgressError> {
+    let too_large = || EgressError::TooLarge(most as u64);
+    let announced = response.content_length().unwrap_or(0);
+    if announced > most as u64 {
+        return Err(too_large());
+    }
+    let mut body = Vec::with_capacity(announced as usize);
+    while let Some(chunk) = response.chunk().await.map_err(|e| failed(&e, origin))? {
+        if body.len() + chunk.len() > most {
+            return Err(too_large());
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn query_credential_replaces_every_parameter_of_its_name() {
+        for (before, after) in [
+            ("http://h/", "http://h/?key=ours"),
+            ("http://h/?a=1", "http://h/?a=1&key=ours"),
+            (
+                "http://h/?key=theirs&a=1&key=again",
+                "http://h/?a=1&key=ours",
+            ),
+            ("http://h/?", "http://h/?key=ours"),
+        ] {
+            let mut url = Url::parse(before).unwrap();
+            append_query(&mut url, "key=ours");
+            assert_eq!(url.as_str(), after);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+use crate::credential::CredentialError;
+use crate::egress::EgressError;
+use crate::error::{Code, ExecFailure};
+
+/// Why an MCP server gave no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum McpError {
+    #[error("Failed to spawn MCP server: [{provider}] {what}")]
+    Spawn { provider: String, what: String },
+    #[error("MCP transport error: [{provider}] HTTP {status}: {body}")]
+    Status {
+        provider: String,
+        status: u16,
+        body: String,
+    },
+    /// It ended, or the connection to it did.
+    #[error("MCP transport error: [{provider}] {what}")]
+    Ended { provider: String, what: String },
+    /// It said what is no MCP.
+    #[error("MCP transport error: [{provider}] {what}")]
+    Garbage { provider: String, what: String },
+    #[error("MCP protocol error (code {code}): {message}")]
+    Protocol { code: i32, message: String },
+    #[error("MCP server did not return tools capability")]
+    NoTools,
+    #[error("[{provider}] timeout: the server was not ready within {seconds} s")]
+    StartTimeout { provider: String, seconds: u64 },
+    #[error("[{provider}] timeout: the server did not answer within {seconds} s")]
+    Timeout { provider: String, seconds: u64 },
+    #[error("[{provider}] too many calls wait for the server")]
+    Busy { provider: String },
+    /// The tool itself says that it failed.
+    #[error("{0}")]
+    Tool(String),
+    /// Before anything was sent: a credential is missing.
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+    /// The server can't be reached, or may not be.
+    #[error(transparent)]
+    Egress(#[from] EgressError),
+}
+
+impl ExecFailure for McpError {
+    fn intro(&self) -> &'static str {
+        "MCP error"
+    }
+
+    fn outcome(&self) -> &'static str {
+        match self {
+            McpError::Tool(_) => "tool_error",
+            McpError::Status { .. } => "upstream_status",
+            McpError::StartTimeout { .. } | McpError::Timeout { .. } => "timeout",
+            McpError::Busy { .. } => "busy",
+            McpError::Credential(error) => error.outcome(),
+            McpError::Egress(error) => error.outcome(),
+            McpError::Spawn { .. }
+            | McpError::Ended { .. }
+            | McpError::Garbage { .. }
+            | McpError::Protocol { .. }
+            | McpError::NoTools => "failed",
+        }
+    }
+
+    fn code(&self) -> Code {
+        match self {
+            McpError::Spawn { .. } | McpError::Ended { .. } | McpError::Tool(_) => {
+                Code::ExecutionFailed
+            }
+            McpError::Status {
+                status: 401 | 403, ..
+            } => Code::MissingKey,
+            McpError::StartTimeout { .. } | McpError::Timeout { .. } => Code::ProviderTimeout,
+            McpError::Credential(error) => error.code(),
+            McpError::Egress(error) => error.code(),
+            McpError::Status { .. }
+            | McpError::Garbage { .. }
+            | McpError::Protocol { .. }
+            | McpError::NoTools
+            | McpError::Busy { .. } => Code::UpstreamError,
+        }
+    }
+}

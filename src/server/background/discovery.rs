@@ -1,0 +1,252 @@
+//! Discovery: lists the tools of MCP servers in the background. Neither the start nor a request
+//! waits for it: tools appear as servers answer, and a server that fails is asked again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::api::context;
+use crate::call;
+use crate::catalog::mcp::Listing;
+use crate::catalog::{Provider, listing_cache};
+use crate::exec::mcp::McpError;
+use crate::server::Shared;
+use crate::server::lifecycle::reload::{Published, Reloader};
+use crate::snapshot::Snapshot;
+
+/// Servers that are asked at a time.
+const MOST_AT_A_TIME: usize = 10;
+/// How often it is checked whether a server has announced a change of its tools.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often idle MCP sessions are looked for.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+/// A listing is renewed after this time at the latest: not every server announces changes, and none
+/// can while there is no session with it. Servers of the stateless era say how long their listing is
+/// valid, which is honoured between these bounds.
+const LONGEST_VALIDITY: Duration = Duration::from_secs(3600);
+const SHORTEST_VALIDITY: Duration = Duration::from_secs(60);
+/// Back-off after failures.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProviderStatus {
+    /// It hasn't answered yet.
+    Starting,
+    Ready,
+    /// Its tools could not be listed the last time.
+    Down,
+}
+
+/// One provider's state, as the admin listener reports it.
+#[derive(Debug, Clone, Serialize)]
+pub struct ProviderState {
+    pub transport: &'static str,
+    #[serde(rename = "state")]
+    pub status: ProviderStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<usize>,
+    /// Unix seconds; of the listing in use, which may be from before the last failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listed_at: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// States by provider.
+#[derive(Default)]
+pub struct ProviderStates(Mutex<BTreeMap<String, ProviderState>>);
+
+impl ProviderStates {
+    pub fn all(&self) -> BTreeMap<String, ProviderState> {
+        self.0.lock().clone()
+    }
+
+    fn set(&self, provider: &str, state: ProviderState) {
+        self.0.lock().insert(provider.to_owned(), state);
+    }
+
+    fn clear(&self) {
+        self.0.lock().clear();
+    }
+}
+
+/// Runs for as long as the process serves. Each reload starts it anew with the providers of the new
+/// snapshot.
+pub async fn run(shared: Arc<Shared>, reloader: Arc<Reloader>) {
+    let mut generation = reloader.generation();
+    loop {
+        generation.borrow_and_update();
+        shared.provider_states.clear();
+        // Dropping it, at the next reload, ends the tasks of this snapshot.
+        let _tasks = discover_all(&shared, &reloader);
+        loop {
+            tokio::select! {
+                changed = generation.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    break;
+                }
+                () = tokio::time::sleep(SWEEP_INTERVAL) => shared.services.runtime.sessions.sweep(),
+            }
+        }
+    }
+}
+
+fn discover_all(shared: &Arc<Shared>, reloader: &Arc<Reloader>) -> JoinSet<()> {
+    let snapshot = shared.current.load_full();
+    let turns = Arc::new(Semaphore::new(MOST_AT_A_TIME));
+    let mut tasks = JoinSet::new();
+    let providers = snapshot.catalog.providers().iter();
+    for provider in providers.filter(|provider| provider.mcp().is_some()) {
+        let discovery = ProviderDiscovery {
+            provider: provider.clone(),
+            snapshot: snapshot.clone(),
+            shared: shared.clone(),
+            reloader: reloader.clone(),
+            turns: turns.clone(),
+        };
+        tasks.spawn(discovery.run());
+    }
+    tasks
+}
+
+/// Discovery of one provider's tools, for as long as its snapshot is in use.
+struct ProviderDiscovery {
+    provider: Arc<Provider>,
+    snapshot: Arc<Snapshot>,
+    shared: Arc<Shared>,
+    reloader: Arc<Reloader>,
+    turns: Arc<Semaphore>,
+}
+
+impl ProviderDiscovery {
+    async fn run(self) {
+        let name = self.provider.name.as_str();
+        // The first listing is logged, unless an earlier process knew it.
+        let mut log_next = self.reloader.listing(name).is_none();
+        let mut failures = 0;
+        self.set_state(ProviderStatus::Starting, None);
+        loop {
+            let listed = {
+                let _turn = self.turns.acquire().await;
+                let context = context(&self.snapshot, &self.shared.services);
+                call::list(&self.provider, context).await
+            };
+            match listed {
+                Ok(answer) => {
+                    failures = 0;
+                    let listing = Arc::new(answer.listing);
+                    let published = self.publish(listing.clone()).await;
+                    if published == Published::Outdated {
+                        return;
+                    }
+                    self.set_state(ProviderStatus::Ready, None);
+                    if published == Published::Changed || log_next {
+                        let (tools, protocol) = (listing.tools.len(), &listing.protocol);
+                        info!(provider = name, tools, protocol, "tools listed");
+                    }
+                    log_next = false;
+                    let validity = answer.holds.unwrap_or(LONGEST_VALIDITY);
+                    let validity = validity.clamp(SHORTEST_VALIDITY, LONGEST_VALIDITY);
+                    let changed = self.wait_for_change(answer.by);
+                    let _ = tokio::time::timeout(validity, changed).await;
+                }
+                Err(error) => {
+                    self.set_state(ProviderStatus::Down, Some(&error));
+                    failures += 1;
+                    if failures == 1 {
+                        warn!(provider = name, %error, "tools can't be listed, trying again");
+                    }
+                    tokio::time::sleep(pause_after(failures)).await;
+                }
+            }
+        }
+    }
+
+    fn set_state(&self, status: ProviderStatus, error: Option<&McpError>) {
+        let name = self.provider.name.as_str();
+        let listing = self.reloader.listing(name);
+        let state = ProviderState {
+            transport: self.provider.mcp().map_or("", |mcp| mcp.transport_name()),
+            status,
+            tools: listing.as_ref().map(|listing| listing.tools.len()),
+            listed_at: listing.as_ref().map(|listing| listing.at),
+            protocol: listing.map(|listing| listing.protocol.clone()),
+            error: error.map(ToString::to_string),
+        };
+        self.shared.provider_states.set(name, state);
+    }
+
+    /// Makes the listing part of the snapshot and of the cache on disk. On a blocking thread: a
+    /// reload that builds a snapshot delays it, and so may the disk.
+    async fn publish(&self, listing: Arc<Listing>) -> Published {
+        let (reloader, provider) = (self.reloader.clone(), self.provider.clone());
+        let ati_dir = self.snapshot.settings.ati_dir.clone();
+        let published = tokio::task::spawn_blocking(move || {
+            let published = reloader.publish(&provider, &listing);
+            if published != Published::Outdated
+                && let Err(e) = listing_cache::store(&ati_dir, &provider, &listing)
+            {
+                let provider = provider.name.as_str();
+                warn!(provider, error = %e, "the list of tools was not written to the cache");
+            }
+            published
+        });
+        published.await.unwrap_or(Published::Outdated)
+    }
+
+    /// Returns once the server has announced a change of its tools, or once another session has
+    /// replaced the one that listed them: its server may be another version.
+    async fn wait_for_change(&self, listed_by: u64) {
+        loop {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            let context = context(&self.snapshot, &self.shared.services);
+            if call::has_changed(&self.provider, listed_by, context) {
+                return;
+            }
+        }
+    }
+}
+
+/// Exponential back-off: how long to wait after so many failures in a row.
+fn pause_after(failures: u32) -> Duration {
+    let doublings = failures.saturating_sub(1).min(16);
+    (FIRST_PAUSE * (1 << doublings)).min(LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pause_doubles_with_each_failure_up_to_its_limit() {
+        let seconds = |failures| pause_after(failures).as_secs();
+        assert_eq!([seconds(1), seconds(2), seconds(3)], [2, 4, 8]);
+        assert_eq!([seconds(8), seconds(9), seconds(u32::MAX)], [256, 300, 300]);
+    }
+
+    #[test]
+    fn provider_state_is_reported_in_lower_case() {
+        let state = ProviderState {
+            transport: "stdio",
+            status: ProviderStatus::Starting,
+            tools: None,
+            listed_at: None,
+            protocol: None,
+            error: None,
+        };
+        let text = serde_json::to_string(&state).unwrap();
+        assert_eq!(text, r#"{"transport":"stdio","state":"starting"}"#);
+    }
+}

@@ -1,0 +1,4 @@
+//! Work that goes on next to requests for as long as the process serves.
+
+pub mod discovery;
+pub mod rates;

@@ -1,0 +1,152 @@
+//! Composition: the parts of a server process, and the order in which they start.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use tokio::sync::{mpsc, watch};
+use tracing::{error, warn};
+
+use super::announce;
+use super::handover::{HandoverListeners, NamedSocket, Predecessor, UPGRADE, serve_successors};
+use super::relaunch::Relaunch;
+use super::reload::Reloader;
+use super::run::{Process, Serving};
+use super::signals::StartingSignals;
+use super::supervision::supervise;
+use crate::api::Services;
+use crate::config::Settings;
+use crate::error::{Code, Failure};
+use crate::exec::SharedState;
+use crate::server::background::discovery::{self, ProviderStates};
+use crate::server::listen::accept::{self, CallerListener};
+use crate::server::listen::bind::{Addresses, Listeners};
+use crate::server::listen::workers::{self, Workers};
+use crate::server::{Server, Shared};
+use crate::telemetry::audit::Audit;
+
+/// A server process that has its parts, and doesn't accept yet.
+pub struct Composed {
+    settings: Arc<Settings>,
+    shared: Arc<Shared>,
+    shutdown: watch::Sender<bool>,
+    workers: Workers,
+    reloader: Arc<Reloader>,
+    relaunch: Relaunch,
+    listeners: Listeners,
+    addresses: Addresses,
+    handover_listeners: Arc<HandoverListeners>,
+    upgrade_socket: Option<UnixListener>,
+    predecessor: Option<Predecessor>,
+}
+
+impl Composed {
+    pub fn new(server: Server, relaunch: Relaunch) -> Result<Self, Failure> {
+        let settings = server.current.load().settings.clone();
+        let (shutdown, shutdown_receiver) = watch::channel(false);
+        let shared = Arc::new(Shared {
+            current: server.current.clone(),
+            load: Arc::default(),
+            services: Arc::new(Services {
+                runtime: SharedState::new(&settings.ati_dir),
+                audit: Audit::background(&settings.audit_file),
+                abandon: watch::Sender::new(false),
+            }),
+            provider_states: ProviderStates::default(),
+            most_connections: server.most_connections,
+            open_connections: AtomicUsize::new(0),
+            ready: AtomicBool::new(true),
+            pause_accepting: watch::Sender::new(false),
+            shutdown: shutdown_receiver,
+        });
+        let workers = workers::start(&shared)?;
+        let handover_listeners = HandoverListeners::new(named_sockets(&server, &settings)?);
+        Ok(Composed {
+            settings,
+            shared,
+            shutdown,
+            workers,
+            reloader: server.reloader,
+            relaunch,
+            listeners: server.listeners,
+            addresses: server.addresses,
+            handover_listeners,
+            upgrade_socket: server.upgrade_socket,
+            predecessor: server.predecessor,
+        })
+    }
+
+    /// Takes the listeners over from the predecessor, if there is one, and starts to accept. Must
+    /// run in the control runtime; blocks it while the predecessor stops accepting.
+    pub fn start(self) -> Result<(Process, Serving), Failure> {
+        let callers = self.listeners.for_callers.into_iter();
+        let callers = callers.map(CallerListener::register);
+        let callers: Vec<CallerListener> = callers.collect::<Result<_, _>>()?;
+        let admin = self.listeners.admin.map(accept::register_admin);
+        let admin = admin.transpose()?;
+        let signals = StartingSignals::install()?;
+        // Nothing after this can fail, so the predecessor may stop accepting.
+        let is_upgrade = self.predecessor.is_some();
+        let predecessor = match self.predecessor {
+            Some(predecessor) => predecessor.take_over()?,
+            None => None,
+        };
+        // Only now: until here, SIGTERM ends this process at once.
+        let signals = signals.complete()?;
+        // Only now: before the take-over, the listeners weren't this process's to hand over.
+        let (ready, successors) = mpsc::unbounded_channel();
+        if let Some(socket) = self.upgrade_socket
+            && let Err(e) = serve_successors(socket, self.handover_listeners.clone(), ready)
+        {
+            warn!(error = %e, "this process can't be upgraded while it runs");
+        }
+        // Only now: the predecessor has written its counters before it sent `yours`.
+        self.shared.services.runtime.rates.load();
+        let serving = Serving::start(callers, &self.workers, &self.shared);
+        let admin = admin.map(|admin| accept::accept_admin(admin, self.shared.clone()));
+        announce::log_start(&self.shared.current.load(), &self.addresses);
+        if let Some(path) = &self.settings.ready_file {
+            match announce::write_ready_file(path, &self.addresses) {
+                // The predecessor is gone: going on without the file is better than ending.
+                Err(e) if is_upgrade => error!(error = %e, "the ready file was not written"),
+                written => written?,
+            }
+        }
+        let supervision = supervise(predecessor, self.workers.clone(), self.reloader.clone());
+        let discovery = discovery::run(self.shared.clone(), self.reloader.clone());
+        let process = Process {
+            drain_limit: self.settings.drain,
+            shared: self.shared,
+            shutdown: self.shutdown,
+            workers: self.workers,
+            reloader: self.reloader,
+            relaunch: self.relaunch,
+            handover_listeners: self.handover_listeners,
+            successors,
+            signals,
+            admin,
+            supervision: tokio::spawn(supervision),
+            discovery: tokio::spawn(discovery),
+        };
+        Ok((process, serving))
+    }
+}
+
+/// Duplicates of all listening sockets, the upgrade socket included, for a successor.
+fn named_sockets(server: &Server, settings: &Settings) -> Result<Vec<NamedSocket>, Failure> {
+    let duplicate = || -> std::io::Result<Vec<NamedSocket>> {
+        let mut sockets = server.listeners.named_sockets(settings)?;
+        if let Some(upgrade) = &server.upgrade_socket {
+            sockets.push(NamedSocket {
+                name: UPGRADE.to_owned(),
+                address: format!("unix:{}", settings.upgrade_socket.display()),
+                socket: upgrade.as_fd().try_clone_to_owned()?,
+            });
+        }
+        Ok(sockets)
+    };
+    duplicate().map_err(|e| {
+        Failure::new(Code::ExecutionFailed, "can't duplicate a listening socket").because(e)
+    })
+}

@@ -1,0 +1,62 @@
+//! The order in which a server process stops.
+
+use std::sync::atomic::Ordering;
+
+use super::run::{Draining, Process};
+use super::{drain, notify};
+use crate::exec;
+use crate::telemetry;
+
+impl Process {
+    pub(super) async fn shut_down(mut self, draining: Draining) {
+        self.stop_background_work();
+        self.refuse_successors();
+        self.stop_accepting(&draining).await;
+        for accept_loop in draining.accept_loops {
+            let _ = accept_loop.await;
+        }
+        self.drain_connections(draining.successor.as_ref()).await;
+        let services = &self.shared.services;
+        drain::abandon_calls(&services.abandon).await;
+        exec::mcp::close_all(&services.runtime).await;
+        services.audit.flush();
+        if let Some(rate_saver) = draining.rate_saver {
+            rate_saver.stop();
+        }
+        telemetry::flush();
+    }
+
+    fn stop_background_work(&self) {
+        self.supervision.abort();
+        self.discovery.abort();
+    }
+
+    /// Successors that got ready too late, or have asked and aren't ready.
+    fn refuse_successors(&mut self) {
+        self.successors.close();
+        while let Ok(late) = self.successors.try_recv() {
+            late.refuse_because_stopping();
+        }
+        self.handover_listeners.close();
+    }
+
+    async fn stop_accepting(&mut self, draining: &Draining) {
+        self.shared.ready.store(false, Ordering::Release);
+        // Before the listeners close, so that responses from now on end their connections.
+        let _ = self.shutdown.send(true);
+        if draining.successor.is_none() {
+            // The admin listener goes on: it says that the process drains.
+            notify::stopping();
+        } else if let Some(admin) = self.admin.take() {
+            admin.abort();
+            let _ = admin.await;
+        }
+    }
+
+    async fn drain_connections(&mut self, successor: Option<&super::handover::Successor>) {
+        drain::wait_for_first_requests(&self.shared.open_connections).await;
+        self.workers.close_idle().await;
+        let limit = self.drain_limit;
+        drain::wait_for_connections(&self.shared, limit, &mut self.signals, successor).await;
+    }
+}

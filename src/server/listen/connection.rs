@@ -1,0 +1,244 @@
+//! One client connection: PROXY header and TLS, where its listener has them, then requests.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pingora_core::apps::HttpServerApp as _;
+use pingora_core::protocols::Stream;
+use pingora_core::protocols::http::ServerSession;
+use pingora_core::protocols::l4::socket::SocketAddr;
+use pingora_core::server::ShutdownWatch;
+use pingora_proxy::HttpProxy;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+use super::downstream::{ByteStream, Downstream};
+use super::http2;
+use super::proxy_protocol::{self, ConnectionSource};
+use crate::config::{Limits, TrustedProxies};
+use crate::gateway::{self, Gateway, HeaderWatch};
+use crate::snapshot::Snapshot;
+use crate::telemetry::Throttle;
+use crate::telemetry::metrics::METRICS;
+
+/// An accepted connection. It is registered with no runtime yet: its worker's isn't known.
+pub enum Accepted {
+    Tcp(std::net::TcpStream, std::net::SocketAddr),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// What applies to one connection: its listener's settings at the time when it was accepted.
+pub struct ConnectionSettings {
+    pub listener: Arc<str>,
+    /// The proxies that may send PROXY headers. None: the listener expects no PROXY header.
+    pub proxy_protocol: Option<TrustedProxies>,
+    pub tls: Option<TlsAcceptor>,
+    pub limits: Limits,
+}
+
+impl ConnectionSettings {
+    pub fn new(listener: &Arc<str>, proxy_protocol: bool, snapshot: &Snapshot) -> Self {
+        let certificate = snapshot.certificates.get(listener.as_ref());
+        ConnectionSettings {
+            listener: listener.clone(),
+            proxy_protocol: proxy_protocol.then(|| snapshot.settings.trusted_proxies.clone()),
+            tls: certificate.map(|certificate| TlsAcceptor::from(certificate.config.clone())),
+            limits: snapshot.settings.limits.clone(),
+        }
+    }
+}
+
+/// Serves a connection until the caller, a limit or a shutdown ends it. Must run on the worker
+/// that `proxy` belongs to.
+pub async fn serve(
+    accepted: Accepted,
+    settings: ConnectionSettings,
+    proxy: Arc<HttpProxy<Gateway>>,
+    shutdown: ShutdownWatch,
+) {
+    match accepted {
+        Accepted::Tcp(stream, peer) => {
+            if let Ok(stream) = TcpStream::from_std(stream) {
+                begin(stream, Some(peer.into()), settings, proxy, shutdown).await;
+            }
+        }
+        Accepted::Unix(stream) => {
+            let Ok(peer) = stream.peer_addr() else { return };
+            let peer = Some(SocketAddr::Unix(peer));
+            if let Ok(stream) = UnixStream::from_std(stream) {
+                begin(stream, peer, settings, proxy, shutdown).await;
+            }
+        }
+    }
+}
+
+/// From the socket to HTTP: the PROXY header and TLS, where the listener has them. Both together
+/// may take as long as a request's header.
+async fn begin<S: ByteStream + AsRawFd>(
+    mut stream: S,
+    mut peer: Option<SocketAddr>,
+    settings: ConnectionSettings,
+    proxy: Arc<HttpProxy<Gateway>>,
+    shutdown: ShutdownWatch,
+) {
+    let deadline = tokio::time::Instant::now() + settings.limits.header;
+    if let Some(trusted) = &settings.proxy_protocol {
+        match read_proxy_header(&mut stream, peer.as_ref(), trusted, deadline).await {
+            Ok(ConnectionSource::Proxy) => {}
+            Ok(ConnectionSource::Caller(address)) => peer = Some(address.into()),
+            Ok(ConnectionSource::Unknown) => peer = None,
+            Err(refused) => return refused.record(&settings.listener, peer),
+        }
+    }
+    let socket = stream.as_raw_fd();
+    let Some(tls) = &settings.tls else {
+        return http1(stream, socket, peer, &settings.limits, proxy, shutdown).await;
+    };
+    match tokio::time::timeout_at(deadline, tls.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+                let stream = Box::new(Downstream::new(stream, socket, peer));
+                http2::serve(stream, &settings.limits, proxy, shutdown).await;
+            } else {
+                http1(stream, socket, peer, &settings.limits, proxy, shutdown).await;
+            }
+        }
+        Ok(Err(e)) => {
+            METRICS.tls_failed(&settings.listener);
+            let listener = &settings.listener;
+            tracing::debug!(%listener, peer = ?peer, error = %e, "TLS handshake failed");
+        }
+        Err(_) => METRICS.tls_failed(&settings.listener),
+    }
+}
+
+async fn read_proxy_header(
+    stream: &mut impl ByteStream,
+    peer: Option<&SocketAddr>,
+    trusted: &TrustedProxies,
+    deadline: tokio::time::Instant,
+) -> Result<ConnectionSource, RefusedConnection> {
+    if !trusted.trusts(gateway::peer(peer)) {
+        return Err(RefusedConnection {
+            reason: "untrusted_proxy",
+            why: "its peer is no trusted proxy".to_owned(),
+        });
+    }
+    let refused = |why: String| RefusedConnection {
+        reason: "proxy_protocol",
+        why,
+    };
+    match tokio::time::timeout_at(deadline, proxy_protocol::read(stream)).await {
+        Ok(read) => read.map_err(|e| refused(e.to_string())),
+        Err(_) => Err(refused("no PROXY header came".to_owned())),
+    }
+}
+
+/// A connection that is closed before HTTP begins.
+struct RefusedConnection {
+    /// The metric's label.
+    reason: &'static str,
+    why: String,
+}
+
+impl RefusedConnection {
+    /// Counts every refused connection, but logs only some: a proxy in front with other settings
+    /// would be refused with each of its connections.
+    fn record(&self, listener: &str, peer: Option<SocketAddr>) {
+        METRICS.refused(self.reason);
+        static THROTTLE: Throttle = Throttle::new();
+        if THROTTLE.is_due() {
+            tracing::warn!(
+                listener,
+                peer = ?peer,
+                reason = self.reason,
+                error = %self.why,
+                "a connection was closed"
+            );
+        }
+    }
+}
+
+async fn http1<S: ByteStream>(
+    stream: S,
+    socket: RawFd,
+    peer: Option<SocketAddr>,
+    limits: &Limits,
+    proxy: Arc<HttpProxy<Gateway>>,
+    shutdown: ShutdownWatch,
+) {
+    let stream = Downstream::new(stream, socket, peer);
+    let watch = Arc::new(HeaderWatch::default());
+    let keepalive = limits.keepalive;
+    let watched = watch.clone();
+    let mut requests = AbortOnDrop(tokio::spawn(async move {
+        serve_http1(Box::new(stream), &proxy, &shutdown, keepalive, &watched).await;
+    }));
+    // In a task apart from the requests, so that requests don't pay for the timer.
+    tokio::select! {
+        _ = &mut requests.0 => {}
+        () = header_overdue(&watch, limits) => {}
+    }
+}
+
+/// Aborts its task when it is dropped: dropping a request's future closes its connection.
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Returns once a request's header has been awaited for longer than it may take. Checks twice in
+/// that time, so it may return half as long after the limit.
+async fn header_overdue(watch: &HeaderWatch, limits: &Limits) {
+    let tick = limits.header / 2;
+    let mut seen = watch.phase();
+    let mut waited = Duration::ZERO;
+    loop {
+        tokio::time::sleep(tick).await;
+        let now = watch.phase();
+        if now != seen || !now.is_reading() {
+            seen = now;
+            waited = Duration::ZERO;
+            continue;
+        }
+        waited += tick;
+        // Between requests a caller may be silent for as long as Pingora's keep-alive timeout.
+        let silence = if now.is_first() {
+            Duration::ZERO
+        } else {
+            limits.keepalive
+        };
+        if waited >= limits.header + silence {
+            return;
+        }
+    }
+}
+
+async fn serve_http1(
+    stream: Stream,
+    proxy: &Arc<HttpProxy<Gateway>>,
+    shutdown: &ShutdownWatch,
+    keepalive: Duration,
+    watch: &Arc<HeaderWatch>,
+) {
+    let mut session = ServerSession::new_http1(stream);
+    session.set_keepalive(Some(keepalive.as_secs()));
+    session.set_pipelining_enabled(true);
+    loop {
+        session.set_connection_user_context(Some(Box::new(watch.clone())));
+        let Some(reused) = proxy.process_new_http(session, shutdown).await else {
+            return;
+        };
+        watch.reading();
+        let (stream, settings) = reused.consume();
+        session = ServerSession::new_http1(stream);
+        if let Some(settings) = settings {
+            settings.apply_to_session(&mut session);
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! Bodies that may be too big for memory. A [`Spool`] keeps the first bytes in memory and moves all of them to an unlinked
+//! temporary file past a limit. A [`Quota`] bounds the disk space of all spools of the process together.
+//!
+//! File work runs on tokio's blocking threads, so a slow disk never stops an async worker.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use futures::Stream;
+use futures::stream::unfold;
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+
+/// Bytes that are collected before a write to the file.
+const WRITE_SIZE: usize = 256 << 10;
+/// The most that a reader yields at once.
+const READ_SIZE: usize = 64 << 10;
+
+#[derive(Debug, thiserror::Error)]
+pub enum SpoolError {
+    #[error("the temporary files of all calls together would need more than {limit} bytes")]
+    QuotaExceeded { limit: u64 },
+    #[error("the temporary file of a call can't be written")]
+    Disk(#[source] io::Error),
+}
+
+/// The disk space that all spools of the process share.
+#[derive(Debug)]
+pub struct Quota {
+    limit: u64,
+    used: AtomicU64,
+    /// Read once, because the environment is not looked at after the start.
+    dir: PathBuf,
+}
+
+impl Quota {
+    /// A quota over the system's directory for temporary files.
+    pub fn new(limit: u64) -> Arc<Self> {
+        Quota::in_dir(limit, std::env::temp_dir())
+    }
+
+    pub fn in_dir(limit: u64, dir: PathBuf) -> Arc<Self> {
+        Arc::new(Quota {
+            limit,
+            used: AtomicU64::new(0),
+            dir,
+        })
+    }
+
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Bytes that spools have on disk now, for the metrics.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: u64) -> Result<(), SpoolError> {
+        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.limit);
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .map(drop)
+            .map_err(|_| SpoolError::QuotaExceeded { limit: self.limit })
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// An unlinked file, and the part of the quota that it takes. Both end with the last owner.
+struct DiskFile {
+    /// `None` only while it is being dropped.
+    file: Option<File>,
+    quota: Arc<Quota>,
+    taken: AtomicU64,
+}
+
+impl DiskFile {
+    fn create(quota: Arc<Quota>) -> io::Result<Self> {
+        Ok(DiskFile {
+            file: Some(tempfile::tempfile_in(&quota.dir)?),
+            quota,
+            taken: AtomicU64::new(0),
+        })
+    }
+
+    fn take(&self, bytes: u64) -> Result<(), SpoolError> {
+        self.quota.take(bytes)?;
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn file(&self) -> io::Result<&File> {
+        self.file
+            .as_ref()
+            .ok_or_else(|| io::Error::other("the temporary file is closed"))
+    }
+
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        self.file()?.write_all(bytes)
+    }
+
+    fn read_at(&self, offset: u64, size: usize) -> io::Result<Bytes> {
+        let mut piece = vec![0; size];
+        self.file()?.read_exact_at(&mut piece, offset)?;
+        Ok(piece.into())
+    }
+}
+
+impl Drop for DiskFile {
+    fn drop(&mut self) {
+        self.quota.give_back(*self.taken.get_mut());
+        // The kernel frees the blocks of a big file here, which may take long.
+        if let (Some(file), Ok(runtime)) = (self.file.take(), Handle::try_current()) {
+            runtime.spawn_blocking(move || drop(file));
+        }
+    }
+}
+
+enum Storage {
+    Memory(Vec<u8>),
+    Disk {
+        file: Arc<DiskFile>,
+        /// Counted against the quota already, and not yet in the file.
+        pending: Vec<u8>,
+    },
+    /// A write failed or was cancelled, so the content isn't whole.
+    Broken,
+}
+
+/// A body while it is written. After an error, or after a `write` that was cancelled, it refuses every other write.
+pub struct Spool {
+    storage: Storage,
+    len: u64,
+    memory_limit: usize,
+    quota: Arc<Quota>,
+}
+
+impl Spool {
+    /// At most `memory_limit` bytes stay in memory; a longer body goes to disk as a whole.
+    pub fn new(memory_limit: usize, quota: Arc<Quota>) -> Self {
+        Spool {
+            storage: Storage::Memory(Vec::new()),
+            len: 0,
+            memory_limit,
+            quota,
+        }
+    }
+
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub async fn write(&mut self, chunk: &[u8]) -> Result<(), SpoolError> {
+        self.storage = match std::mem::replace(&mut self.storage, Storage::Broken) {
+            Storage::Memory(mut memory) if memory.len() + chunk.len() <= self.memory_limit => {
+                memory.extend_from_slice(chunk);
+                Storage::Memory(memory)
+            }
+            Storage::Memory(memory) => {
+                let quota = self.quota.clone();
+                let file = blocking(move || DiskFile::create(quota)).await?;
+                file.take(memory.len() as u64)?;
+                append(Arc::new(file), memory, chunk).await?
+            }
+            Storage::Disk { file, pending } => append(file, pending, chunk).await?,
+            Storage::Broken => return Err(broken()),
+        };
+        self.len += chunk.len() as u64;
+        Ok(())
+    }
+
+    pub async fn finish(self) -> Result<Spooled, SpoolError> {
+        let content = match self.storage {
+            Storage::Memory(memory) => Content::Memory(memory.into()),
+            Storage::Disk { file, pending } => {
+                flush(&file, pending).await?;
+                Content::Disk(file)
+            }
+            Storage::Broken => return Err(broken()),
+        };
+        Ok(Spooled {
+            content,
+            len: self.len,
+        })
+    }
+}
+
+/// Add a chunk to what waits for the file, and write that when it is enough.
+async fn append(
+    file: Arc<DiskFile>,
+    mut pending: Vec<u8>,
+    chunk: &[u8],
+) -> Result<Storage, SpoolError> {
+    file.take(chunk.len() as u64)?;
+    pending.extend_from_slice(chunk);
+    if pending.len() >= WRITE_SIZE {
+        pending = flush(&file, pending).await?;
+    }
+    Ok(Storage::Disk { file, pending })
+}
+
+/// Write, and return the buffer for the next use.
+async fn flush(file: &Arc<DiskFile>, mut pending: Vec<u8>) -> Result<Vec<u8>, SpoolError> {
+    if pending.is_empty() {
+        return Ok(pending);
+    }
+    let file = file.clone();
+    blocking(move || {
+        file.append(&pending)?;
+        pending.clear();
+        Ok(pending)
+    })
+    .await
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, SpoolError> {
+    let done = spawn_blocking(work).await;
+    done.unwrap_or_else(|e| Err(io::Error::other(e)))
+        .map_err(SpoolError::Disk)
+}
+
+fn broken() -> SpoolError {
+    SpoolError::Disk(io::Error::other("an earlier write did not complete"))
+}
+
+#[derive(Clone)]
+enum Content {
+    Memory(Bytes),
+    Disk(Arc<DiskFile>),
+}
+
+/// A complete body. It can be read any number of times. The quota is given back when it and its readers are dropped.
+#[derive(Clone)]
+pub struct Spooled {
+    content: Content,
+    len: u64,
+}
+
+impl Spooled {
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The whole body, where it did not go to disk.
+    pub fn in_memory(&self) -> Option<&[u8]> {
+        match &self.content {
+            Content::Memory(bytes) => Some(bytes),
+            Content::Disk(_) => None,
+        }
+    }
+
+    /// The body from its beginning, in pieces of bounded size.
+    pub fn reader(&self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static + use<> {
+        self.clone().into_stream()
+    }
+
+    pub fn into_stream(self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+        let len = self.len;
+        unfold((self.content, 0), move |(content, offset)| async move {
+            let size = usize::try_from(len - offset).map_or(READ_SIZE, |left| left.min(READ_SIZE));
+            if size == 0 {
+                return None;
+            }
+            let next = offset + size as u64;
+            let (piece, content) = match content {
+                Content::Memory(mut bytes) => (Ok(bytes.split_to(size)), Content::Memory(bytes)),
+                Content::Disk(file) => {
+                    let from = file.clone();
+                    let read = spawn_blocking(move || from.read_at(offset, size)).await;
+                    let piece = read.unwrap_or_else(|e| Err(io::Error::other(e)));
+                    (piece, Content::Disk(file))
+                }
+            };
+            // An error ends the stream: nothing is left to read after it.
+            let next = if piece.is_err() { len } else { next };
+            Some((piece, (content, next)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::StreamExt as _;
+    use std::pin::pin;
+
+    async fn collect(stream: impl Stream<Item = io::Result<Bytes>>) -> Vec<u8> {
+        let mut stream = pin!(stream);
+        let mut all = Vec::new();
+        while let Some(piece) = stream.next().await {
+            let piece = piece.unwrap();
+            assert!(!piece.is_empty() && piece.len() <= READ_SIZE);
+            all.extend_from_slice(&piece);
+        }
+        all
+    }
+
+    fn body(len: usize) -> Vec<u8> {
+        (0..len).map(|n| (n * 31 % 251) as u8).collect()
+    }
+
+    #[tokio::test]
+    async fn content_is_equal_on_both_sides_of_the_memory_limit() {
+        let quota = Quota::new(u64::MAX);
+        for len in [0, 1, 99, 100, 101, 200, WRITE_SIZE, 3 * WRITE_SIZE + 7] {
+            for chunk in [1, 64, 100, 1000, WRITE_SIZE + 1] {
+                if len / chunk > 10_000 {
+                    continue;
+                }
+                let body = body(len);
+                let mut spool = Spool::new(100, quota.clone());
+                for chunk in body.chunks(chunk) {
+                    spool.write(chunk).await.unwrap();
+                }
+                assert_eq!(spool.len(), len as u64);
+                let spooled = spool.finish().await.unwrap();
+                assert_eq!(spooled.len(), len as u64);
+                assert_eq!(spooled.in_memory().is_some(), len <= 100, "{len}");
+                assert_eq!(quota.used(), if len > 100 { len as u64 } else { 0 });
+                assert_eq!(collect(spooled.reader()).await, body, "{len} {chunk}");
+                assert_eq!(collect(spooled.into_stream()).await, body, "{len} {chunk}");
+                assert_eq!(quota.used(), 0);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn quota_that_is_exhausted_refuses_and_is_given_back() {
+        let quota = Quota::new(1000);
+        let mut first = Spool::new(10, quota.clone());
+        first.write(&body(600)).await.unwrap();
+        let first = first.finish().await.unwrap();
+
+        let mut second = Spool::new(10, quota.clone());
+        second.write(&body(400)).await.unwrap();
+        let refused = second.write(b"x").await;
+        assert!(matches!(
+            refused,
+            Err(SpoolError::QuotaExceeded { limit: 1000 })
+        ));
+        // It lost a chunk, so it can't become a body any more.
+        assert!(matches!(second.write(b"").await, Err(SpoolError::Disk(_))));
+        assert!(second.finish().await.is_err());
+        assert_eq!(quota.used(), 600);
+
+        let reader = first.reader();
+        drop(first);
+        assert_eq!(quota.used(), 600);
+        drop(reader);
+        assert_eq!(quota.used(), 0);
+
+        // What stays in memory takes nothing.
+        let mut small = Spool::new(10, Quota::new(0));
+        small.write(b"0123456789").await.unwrap();
+        assert!(small.write(b"x").await.is_err());
+    }
+
+    #[tokio::test]
+    async fn no_file_is_visible_while_a_spool_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = || std::fs::read_dir(dir.path()).unwrap().count();
+        let quota = Quota::in_dir(1 << 20, dir.path().to_path_buf());
+        let mut spool = Spool::new(0, quota);
+        spool.write(&body(WRITE_SIZE)).await.unwrap();
+        spool.write(b"more").await.unwrap();
+        assert_eq!(names(), 0);
+        let spooled = spool.finish().await.unwrap();
+        assert_eq!((names(), spooled.len()), (0, WRITE_SIZE as u64 + 4));
+    }
+
+    #[tokio::test]
+    async fn directory_that_is_missing_is_a_disk_error_with_its_cause() {
+        let quota = Quota::in_dir(1000, "/nonexistent/spool".into());
+        let mut spool = Spool::new(4, quota.clone());
+        spool.write(b"fine").await.unwrap();
+        let error = spool.write(b"too much").await.unwrap_err();
+        assert!(std::error::Error::source(&error).is_some(), "{error}");
+        assert_eq!(quota.used(), 0);
+    }
+}

@@ -1,0 +1,246 @@
+//! The metrics, whose names are a contract. A label value is always one of a fixed few, never
+//! something that a caller sends. A new metric is a row of the table and the method that uses it.
+
+mod family;
+mod handles;
+
+use std::sync::{Arc, LazyLock};
+
+use parking_lot::Mutex;
+use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
+
+pub use family::Row;
+use family::{Counter, Durations, Family, FloatGauge, Gauge, Metric, metrics};
+pub use handles::{RouteMetrics, ToolMetrics};
+
+pub static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
+
+pub struct Metrics {
+    registry: Registry,
+    table: Table,
+    sources: Mutex<Vec<Source>>,
+}
+
+/// Sets gauges at render time; false once there is nothing left to measure.
+type Source = Box<dyn Fn(&Metrics) -> bool + Send>;
+
+metrics! {
+    Table, CATALOGUE:
+    audit_lost: Counter "ati_audit_lost_total" []
+        "Tool calls whose audit line could not be written.";
+    build_info: Gauge "ati_build_info" ["version"]
+        "Always 1; the label is the version that runs.";
+    certificate_expires: Gauge "ati_certificate_expires_timestamp_seconds" ["listener"]
+        "When the certificate in use expires.";
+    connections: Gauge "ati_connections" ["listener"]
+        "Open client connections.";
+    credential_missing: Gauge "ati_credential_missing" ["name"]
+        "1 while a configured credential name is not in the keyring.";
+    credential_success: Gauge "ati_credential_last_success_timestamp_seconds" ["name"]
+        "When an upstream last accepted a request with this credential.";
+    credential_refused: Counter "ati_credential_refused_total" ["name"]
+        "Answers of 401 or 403 to a request with this credential.";
+    in_flight: Gauge "ati_in_flight" ["route"]
+        "Requests being served.";
+    keyring_loaded: FloatGauge "ati_keyring_loaded_timestamp_seconds" []
+        "When the keyring in use was loaded.";
+    log_dropped: Counter "ati_log_lines_dropped_total" []
+        "Log lines lost because stderr was not read fast enough.";
+    old_keys: Counter "ati_old_key_uses_total" ["kind", "key"]
+        "Requests that used an old key: `signature` with the previous secret, `jwt` with a key other than the first.";
+    refusals: Counter "ati_refusals_total" ["reason"]
+        "Requests and connections that ati refused, by reason.";
+    reloads: Counter "ati_reloads_total" ["outcome"]
+        "SIGHUP reloads: ok or failed.";
+    request_durations: Durations "ati_request_duration_seconds" ["route"]
+        "From the header of a request to the last byte of its answer.";
+    requests: Counter "ati_requests_total" ["route", "method", "status"]
+        "Requests by route, method and status class.";
+    tool_calls: Counter "ati_tool_calls_total" ["provider", "tool", "outcome"]
+        "Tool calls: `ok`, or the reason of the failure.";
+    tool_durations: Durations "ati_tool_duration_seconds" ["provider"]
+        "From a tool call to its result, credentials and retries included.";
+    tls_failures: Counter "ati_tls_handshake_failures_total" ["listener"]
+        "Connections that ended before the TLS handshake was complete.";
+    token_cache: Counter "ati_token_cache_total" ["result"]
+        "JWTs found in the cache of verified tokens (hit), or verified (miss).";
+    upstream_errors: Counter "ati_upstream_errors_total" ["route", "kind"]
+        "Failed upstreams: dns, connect, connect_timeout, tls, timeout, closed, protocol, too_large.";
+}
+
+impl Metrics {
+    fn new() -> Self {
+        let registry = Registry::new();
+        let table = Table::register(&registry);
+        table.build_info.with([env!("CARGO_PKG_VERSION")]).set(1);
+        // Series that alerts are written on exist from the start, at zero.
+        for outcome in ["ok", "failed"] {
+            table.reloads.with([outcome]);
+        }
+        for result in ["hit", "miss"] {
+            table.token_cache.with([result]);
+        }
+        Metrics {
+            registry,
+            table,
+            sources: Mutex::default(),
+        }
+    }
+
+    /// The metrics of one route, to be kept with it.
+    pub fn route(&self, name: &str) -> Arc<RouteMetrics> {
+        Arc::new(RouteMetrics::new(name))
+    }
+
+    /// The metrics of one tool, to be kept with it.
+    pub fn tool(&self, provider: &str, tool: &str) -> ToolMetrics {
+        ToolMetrics::new(provider, tool)
+    }
+
+    pub fn audit_lost(&self, lines: u64) {
+        self.table.audit_lost.with([]).inc_by(lines);
+    }
+
+    pub fn refused(&self, reason: &'static str) {
+        self.table.refusals.with([reason]).inc();
+    }
+
+    pub fn upstream_failed(&self, route: &str, kind: &'static str) {
+        self.table.upstream_errors.with([route, kind]).inc();
+    }
+
+    pub fn reloaded(&self, ok: bool) {
+        let outcome = if ok { "ok" } else { "failed" };
+        self.table.reloads.with([outcome]).inc();
+    }
+
+    pub fn old_key_used(&self, kind: &'static str, key: &str) {
+        self.table.old_keys.with([kind, key]).inc();
+    }
+
+    /// How many reloads succeeded, and how many failed.
+    pub fn reloads(&self) -> (u64, u64) {
+        let count = |outcome: &str| self.table.reloads.with([outcome]).get();
+        (count("ok"), count("failed"))
+    }
+
+    pub fn token_cache(&self, result: &'static str) -> IntCounter {
+        self.table.token_cache.with([result])
+    }
+
+    pub fn tls_failed(&self, listener: &str) {
+        self.table.tls_failures.with([listener]).inc();
+    }
+
+    pub fn certificate_expires(&self, listener: &str, at: i64) {
+        self.table.certificate_expires.with([listener]).set(at);
+    }
+
+    /// Unix seconds.
+    pub fn keyring_loaded(&self, at: f64) {
+        self.table.keyring_loaded.with([]).set(at);
+    }
+
+    pub fn connections(&self, listener: &str) -> IntGauge {
+        self.table.connections.with([listener])
+    }
+
+    /// Replaces the whole set: a credential that is no longer missing has no series.
+    pub fn set_missing_credentials<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
+        self.table.credential_missing.reset();
+        for name in names {
+            self.table.credential_missing.with([name]).set(1);
+        }
+    }
+
+    /// Runs `source` before each rendering, until it returns false: for gauges whose value is only
+    /// worth reading when it is asked for, such as the size of a pool. It must neither block nor
+    /// call `render` or `add_source`.
+    pub fn add_source(&self, source: impl Fn(&Metrics) -> bool + Send + 'static) {
+        self.sources.lock().push(Box::new(source));
+    }
+
+    /// Prometheus's text format.
+    pub fn render(&self) -> String {
+        self.sources.lock().retain(|source| source(self));
+        self.read_log_writer();
+        self.read_credential_health();
+        let mut out = Vec::new();
+        let encoded = TextEncoder::new().encode(&self.registry.gather(), &mut out);
+        debug_assert!(encoded.is_ok());
+        String::from_utf8(out).unwrap_or_default()
+    }
+
+    fn read_log_writer(&self) {
+        catch_up(&self.table.log_dropped.with([]), super::dropped_lines());
+    }
+
+    fn read_credential_health(&self) {
+        for key in super::health::report() {
+            catch_up(
+                &self.table.credential_refused.with([&key.name]),
+                key.refused,
+            );
+            if let Some(at) = key.last_success {
+                let success = self.table.credential_success.with([&key.name]);
+                success.set(i64::try_from(at).unwrap_or_default());
+            }
+        }
+    }
+}
+
+/// Raises a counter to a total that is counted in another place.
+fn catch_up(counter: &IntCounter, total: u64) {
+    counter.inc_by(total.saturating_sub(counter.get()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Method;
+
+    #[test]
+    fn unknown_method_is_counted_as_other() {
+        let route = METRICS.route("test-methods");
+        route.observe(&Method::from_bytes(b"BREW").unwrap(), 418, 0.1);
+        route.observe(&Method::GET, 0, 0.1);
+        let text = METRICS.render();
+        assert!(
+            text.contains(
+                r#"ati_requests_total{method="other",route="test-methods",status="4xx"} 1"#
+            )
+        );
+        assert!(
+            text.contains(
+                r#"ati_requests_total{method="GET",route="test-methods",status="none"} 1"#
+            )
+        );
+    }
+
+    #[test]
+    fn metrics_without_labels_are_rendered_from_the_start() {
+        let text = METRICS.render();
+        for row in CATALOGUE.iter().filter(|row| row.labels.is_empty()) {
+            let line = format!("# TYPE {} {}\n{} ", row.name, row.kind, row.name);
+            assert!(text.contains(&line), "{line}");
+        }
+    }
+
+    #[test]
+    fn source_is_asked_at_each_rendering_until_it_is_over() {
+        let metrics = Metrics::new();
+        let asked = Arc::new(Mutex::new(0));
+        let counted = asked.clone();
+        metrics.add_source(move |metrics| {
+            *counted.lock() += 1;
+            metrics.connections("test-source").set(*counted.lock());
+            *counted.lock() < 2
+        });
+        let line = |n: i64| format!(r#"ati_connections{{listener="test-source"}} {n}"#);
+        assert!(metrics.render().contains(&line(1)));
+        for _ in 0..2 {
+            assert!(metrics.render().contains(&line(2)));
+        }
+        assert_eq!(*asked.lock(), 2);
+    }
+}

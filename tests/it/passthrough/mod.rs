@@ -1,0 +1,20 @@
+//! Passthrough routes: the caller's request, with the operator's credential.
+
+mod bodies;
+mod egress;
+mod headers;
+mod reload;
+mod routing;
+
+use serde_json::json;
+
+use crate::support::ati::Setup;
+use crate::support::tokens::SIGNING;
+
+const KEY: &str = "planted-upstream-key-1c9d/+";
+
+fn with_keys() -> Setup {
+    Setup::new().credentials(&json!({
+        "api_key": KEY, "BASIC": "user:planted-password", "sandbox_signing_shared_secret": SIGNING,
+    }))
+}
