@@ -103,11 +103,11 @@ pub(super) async fn run(
     if !forward.forwards_authorization {
         route.attachment.observe(answer.status.as_u16());
     }
-    upstream_response_filter::note_request_id(&answer, ctx);
+    upstream_response_filter::record_upstream_id(&answer, ctx);
     if answer.status.as_u16() != 101 {
         return decline(session, ctx, answer).await;
     }
-    respond::stamp(&mut answer, ctx)?;
+    respond::add_common_headers(&mut answer, ctx)?;
     let Some((caller, sent_early)) = take_over(session, &answer).await else {
         return refuse(ctx, Refusal::Internal);
     };
@@ -245,7 +245,7 @@ async fn decline(session: &mut Session, ctx: &mut Ctx, mut answer: ResponseHeade
     upstream_response_filter::strip_hop_by_hop(&mut answer);
     answer.remove_header("transfer-encoding");
     answer.insert_header("content-length", 0)?;
-    respond::stamp(&mut answer, ctx)?;
+    respond::add_common_headers(&mut answer, ctx)?;
     session.set_keepalive(None);
     session
         .write_response_header(Box::new(answer), true)
