@@ -26,3 +26,4 @@ mod ssrf;
 mod support;
 mod tools;
 mod websocket;
+mod words;
