@@ -29,3 +29,4 @@ mod ssrf;
 mod support;
 mod tools;
 mod websocket;
+mod words;
