@@ -15,7 +15,8 @@ use super::listen::downstream::Downstream;
 use crate::telemetry::health;
 use crate::telemetry::metrics::METRICS;
 
-/// How long a connection may be idle, and how long a response may take to be received.
+/// How long a connection may be idle between requests, and a client may take to read a response.
+/// A request may take twice as long to arrive.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub async fn serve(stream: TcpStream, peer: SocketAddr, shared: &Shared) {

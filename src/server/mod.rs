@@ -139,7 +139,8 @@ fn upgrade_socket(settings: &Settings, inherited: &mut InheritedListeners) -> Op
     match handover::bind_upgrade_socket(path) {
         Ok(socket) => Some(socket),
         Err(e) => {
-            warn!(error = %e, "this process can't be upgraded while it runs");
+            let causes = e.chain().join(": ");
+            warn!(error = %e, causes, "this process can't be upgraded while it runs");
             None
         }
     }

@@ -25,7 +25,7 @@ pub(super) fn load_for_server(
     match keyring::load(&settings.places, session_key, fallback) {
         Ok(loaded) => {
             warnings.extend(loaded.warnings);
-            (loaded.keyring, loaded.held)
+            (loaded.keyring, loaded.session_key)
         }
         Err(problem) => {
             problems.push(problem);

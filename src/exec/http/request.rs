@@ -12,6 +12,7 @@ use crate::catalog::schema::{Encoding, Location, Property, Schema, Style};
 use crate::config::provider::Auth;
 use crate::credential::Credential;
 use crate::egress::{EgressError, is_http_url};
+use crate::hop_by_hop;
 
 /// What a caller may not say through a header parameter.
 const DENIED: [HeaderName; 6] = [
@@ -214,7 +215,7 @@ fn header(
             .any(|(name, _)| *name == header);
     let denied = DENIED.contains(&header)
         || DENIED_NAMES.contains(&header.as_str())
-        || crate::hop_by_hop::contains(header.as_str());
+        || hop_by_hop::contains(header.as_str());
     if ours || denied {
         return Err(refused());
     }

@@ -27,8 +27,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often idle MCP sessions are looked for.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 /// A listing is renewed after this time at the latest: not every server announces changes, and none
-/// can while there is no session with it. Servers of the stateless era say how long their listing is
-/// valid, which is honoured between these bounds.
+/// can while there is no session with it. Servers of the stateless era say how long their listing
+/// is valid, which is honoured between these bounds.
 const LONGEST_VALIDITY: Duration = Duration::from_secs(3600);
 const SHORTEST_VALIDITY: Duration = Duration::from_secs(60);
 /// Back-off after failures.
@@ -166,7 +166,8 @@ impl ProviderDiscovery {
                     self.set_state(ProviderStatus::Down, Some(&error));
                     failures += 1;
                     if failures == 1 {
-                        warn!(provider = name, %error, "tools can't be listed, trying again");
+                        let provider = name;
+                        warn!(provider, %error, "its tools can't be listed, trying again");
                     }
                     tokio::time::sleep(pause_after(failures)).await;
                 }

@@ -86,7 +86,7 @@ impl Composed {
         let admin = self.listeners.admin.map(accept::register_admin);
         let admin = admin.transpose()?;
         let signals = StartingSignals::install()?;
-        // Nothing after this can fail, so the predecessor may stop accepting.
+        // What can be expected to fail is done, so the predecessor may stop accepting.
         let is_upgrade = self.predecessor.is_some();
         let predecessor = match self.predecessor {
             Some(predecessor) => predecessor.take_over()?,
@@ -109,7 +109,10 @@ impl Composed {
         if let Some(path) = &self.settings.ready_file {
             match announce::write_ready_file(path, &self.addresses) {
                 // The predecessor is gone: going on without the file is better than ending.
-                Err(e) if is_upgrade => error!(error = %e, "the ready file was not written"),
+                Err(e) if is_upgrade => {
+                    let causes = e.chain().join(": ");
+                    error!(error = %e, causes, "the ready file was not written");
+                }
                 written => written?,
             }
         }

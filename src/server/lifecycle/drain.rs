@@ -18,7 +18,7 @@ const FIRST_REQUEST_TIME: Duration = Duration::from_millis(200);
 /// How long WebSockets may take to answer a Close, and tool calls to write their audit record.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 
-/// Gives connections that were accepted just before the listeners closed the time to send a request.
+/// Gives connections that were accepted just before the listeners closed time to send a request.
 pub async fn wait_for_first_requests(open_connections: &AtomicUsize) {
     if open_connections.load(Ordering::Acquire) > 0 {
         tokio::time::sleep(FIRST_REQUEST_TIME).await;

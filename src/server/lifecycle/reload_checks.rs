@@ -25,8 +25,8 @@ pub fn keep_listeners(running: &[Listener], wanted: &[Listener]) -> Vec<Listener
     running.iter().map(keep).collect()
 }
 
-/// The new settings are consistent, but may contradict the listeners that were kept: a listener that
-/// still expects PROXY headers needs trusted proxies that may send them.
+/// The new settings are consistent, but may contradict the listeners that were kept: a listener
+/// that still expects PROXY headers needs trusted proxies that may send them.
 pub fn check_kept_listeners(settings: &Settings) -> Result<(), Vec<Problem>> {
     let found = config::check_listeners(&settings.listeners, &settings.trusted_proxies);
     let problem = |what: &String| Problem::new(format!("{what}; a restart is needed for that"));
@@ -102,5 +102,48 @@ pub fn warn_about_restart(old: &Settings, new: &Settings) {
     ];
     for (key, _) in changed.iter().filter(|(_, changed)| *changed) {
         warn!("{key} has changed; a restart is needed for that");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::config::Address;
+
+    fn listener(name: &str, port: u16, certificate: Option<&str>) -> Listener {
+        Listener {
+            name: name.to_owned(),
+            address: Address::Tcp(([127, 0, 0, 1], port).into()),
+            proxy_protocol: false,
+            tls: certificate.map(|path| Tls {
+                certificate: PathBuf::from(path),
+                ..Tls::default()
+            }),
+        }
+    }
+
+    #[test]
+    fn kept_listener_takes_new_certificates_only_if_it_is_the_same() {
+        let running = [
+            listener("same", 1, Some("old")),
+            listener("moved", 2, Some("old")),
+            listener("plain", 3, None),
+            listener("removed", 4, Some("old")),
+        ];
+        let wanted = [
+            listener("same", 1, Some("new")),
+            listener("moved", 22, Some("new")),
+            listener("plain", 3, Some("new")),
+            listener("added", 5, Some("new")),
+        ];
+        let expected = [
+            listener("same", 1, Some("new")),
+            listener("moved", 2, Some("old")),
+            listener("plain", 3, None),
+            listener("removed", 4, Some("old")),
+        ];
+        assert_eq!(keep_listeners(&running, &wanted), expected);
     }
 }

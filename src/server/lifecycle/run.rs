@@ -160,7 +160,7 @@ impl Process {
     }
 
     /// Ends the accept loops, whose listeners stay open, and saves the rate-limit counters for the
-    /// successor. Both must be done before it is told that the listeners are its own.
+    /// successor. Both must be done before `yours` is sent.
     async fn pause_accepting(&self, serving: Serving, successor: Successor) -> State {
         let span = info_span!("handover", successor = successor.pid);
         let paused = async {

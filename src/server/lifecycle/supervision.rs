@@ -7,8 +7,8 @@ use super::notify;
 use super::reload::Reloader;
 use crate::server::listen::workers::Workers;
 
-/// Tells systemd that this process is ready, then feeds its watchdog. After a hand-over that waits
-/// until systemd knows of this process, and the reloads that the predecessor forwards are done here.
+/// Tells systemd that this process is ready, then feeds its watchdog. After a hand-over, first
+/// waits until systemd knows of this process, and does the reloads that the predecessor forwards.
 pub async fn supervise(
     predecessor: Option<PredecessorStream>,
     workers: Workers,

@@ -231,8 +231,6 @@ pub fn bind_unix(path: &Path, mode: u32) -> Result<UnixListener, Failure> {
     })
 }
 
-/// The kind of error stands in the message: it is what an operator needs without --verbose.
 fn cannot_listen(address: &str, e: std::io::Error) -> Failure {
-    let message = format!("can't listen on {address}: {}", e.kind());
-    Failure::new(Code::InvalidValue, message).because(e)
+    Failure::new(Code::InvalidValue, format!("can't listen on {address}")).because(e)
 }

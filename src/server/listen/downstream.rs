@@ -29,7 +29,10 @@ pub trait ByteStream:
 {
 }
 
-impl<S: AsyncRead + AsyncWrite + std::fmt::Debug + Unpin + Send + Sync + 'static> ByteStream for S {}
+impl<S> ByteStream for S where
+    S: AsyncRead + AsyncWrite + std::fmt::Debug + Unpin + Send + Sync + 'static
+{
+}
 
 #[derive(Debug)]
 pub struct Downstream<S> {

@@ -26,8 +26,8 @@ const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// A connection with this many malformed or excess requests is closed: that many are no accident.
 const MOST_MALFORMED: usize = 32;
-/// After a shutdown began, requests that arrive within this time are served: they may have been sent
-/// before the caller saw the GOAWAY. Later ones are reset.
+/// After a shutdown began, requests that arrive within this time are served: the caller may have
+/// sent them before it saw the GOAWAY. Later ones are reset.
 const GOAWAY_GRACE: Duration = Duration::from_secs(1);
 /// How long requests may take to end after their connection has ended.
 const CLEANUP_TIME: Duration = Duration::from_secs(5);

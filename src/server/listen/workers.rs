@@ -73,8 +73,8 @@ fn start_one(
     Ok(worker)
 }
 
-/// The trusted certificates in a temporary file: Pingora's connectors read them from a path. Removed
-/// when it is dropped, after the connectors were made.
+/// The trusted certificates in a temporary file: Pingora's connectors read them from a path. The
+/// file is removed on drop, after the connectors were made.
 struct RootsFile(PathBuf);
 
 impl RootsFile {
