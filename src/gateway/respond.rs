@@ -89,7 +89,8 @@ async fn write(session: &mut Session, mut header: ResponseHeader, body: Bytes) -
 /// signature.
 pub(super) fn add_common_headers(header: &mut ResponseHeader, ctx: &Ctx) -> Result<()> {
     header.insert_header(REQUEST_ID, ctx.request_id.text().as_bytes())?;
-    if ctx.snapshot.settings.signature.mode == Mode::Warn
+    if let Some(snapshot) = &ctx.snapshot
+        && snapshot.settings.signature.mode == Mode::Warn
         && let Some(verdict) = ctx.trail.verdict
     {
         header.insert_header("x-signature-status", verdict.reason().as_ref())?;

@@ -6,6 +6,7 @@ mod relay;
 mod replay;
 
 use std::error::Error as StdError;
+use std::sync::Arc;
 
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderName, Method, Version};
@@ -18,11 +19,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::upstream_request_filter::prepare;
 use super::{Ctx, fail_to_proxy, refuse, refuse_because, respond, upstream_response_filter};
-use crate::egress::{Attempt, Unresolved, peer};
+use crate::egress::{Attempt, Resolver, Unresolved, peer};
 use crate::error::{Refusal, UpstreamFault};
 use crate::hop_by_hop;
 use crate::route::Route;
-use crate::snapshot::Snapshot;
 
 /// The longest head of a handshake's response.
 const MAX_HEAD: usize = 64 << 10;
@@ -76,7 +76,7 @@ pub(super) async fn run(
     if !session.is_body_empty() {
         return refuse(ctx, Refusal::BadRequest);
     }
-    let Some(forward) = ctx.forward() else {
+    let (Some(forward), Some(snapshot)) = (ctx.forward(), &ctx.snapshot) else {
         return refuse(ctx, Refusal::Internal);
     };
     let route = &forward.route;
@@ -87,7 +87,8 @@ pub(super) async fn run(
     request.insert_header(UPGRADE, "websocket")?;
 
     let connect = route.upstream.timeouts.connect;
-    let opened = tokio::time::timeout(connect, open(route, ctx, dialer, &request)).await;
+    let opened =
+        tokio::time::timeout(connect, open(route, &snapshot.resolver, dialer, &request)).await;
     let (upstream, mut answer, early) = match opened {
         Ok(Ok(opened)) => opened,
         Ok(Err(HandshakeFailure { fault, cause })) => {
@@ -110,8 +111,8 @@ pub(super) async fn run(
     let Some((caller, sent_early)) = take_over(session, &answer).await else {
         return refuse(ctx, Refusal::Internal);
     };
-    // A tunnel may live for days. It must not keep the keys of its snapshot in memory.
-    ctx.snapshot = Snapshot::retired();
+    // The route holds credentials too.
+    ctx.snapshot = None;
     ctx.admitted = None;
     let (_guard, closing) = ctx.in_flight.load.enter_tunnel();
     let passed = relay::run(caller, upstream, &answer, sent_early, early, closing).await;
@@ -148,13 +149,13 @@ fn strip_hop_by_hop(request: &mut RequestHeader) {
 /// tunnel.
 async fn open(
     route: &Route,
-    ctx: &Ctx,
+    resolver: &Arc<Resolver>,
     dialer: &TransportConnector,
     request: &RequestHeader,
 ) -> std::result::Result<(Stream, ResponseHeader, Vec<u8>), HandshakeFailure> {
     let addresses = route
         .upstream
-        .addresses(&ctx.snapshot.resolver)
+        .addresses(resolver)
         .await
         .map_err(|Unresolved| UpstreamFault::Unresolved)?;
     let mut failure = HandshakeFailure::from(UpstreamFault::Connect);

@@ -3,6 +3,7 @@
 
 mod arch;
 mod audit;
+mod causes;
 mod cli;
 mod conformance;
 mod deploy;
@@ -13,6 +14,7 @@ mod front;
 mod handover;
 mod heavy;
 mod hostile;
+mod keyrings;
 mod lifecycle;
 mod listeners;
 mod mcp;
@@ -27,3 +29,4 @@ mod ssrf;
 mod support;
 mod tools;
 mod websocket;
+mod words;

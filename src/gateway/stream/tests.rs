@@ -88,7 +88,7 @@ async fn answer(
     abandoned: watch::Receiver<bool>,
     endpoint: impl FnOnce(Body) -> ReplyStream,
 ) -> (Result<()>, usize) {
-    let ctx = Ctx::new(Snapshot::retired(), &Arc::new(Load::default()));
+    let ctx = Ctx::new(Snapshot::empty(), &Arc::new(Load::default()));
     let (mut upload, body) = Upload::new(&mut session, STALL);
     let content_type = HeaderValue::from_static("text/event-stream");
     let reply = Reply::stream(content_type, endpoint(body));

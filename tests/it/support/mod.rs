@@ -4,6 +4,7 @@ pub mod ati;
 pub mod dns;
 pub mod http;
 pub mod skip;
+pub mod sources;
 pub mod tls;
 pub mod tokens;
 pub mod upstream;
