@@ -187,8 +187,8 @@ def go(world, options):
         check(f"and none outside {where_from}", code != 0 and "MCP error: Access denied" in error, error)
         entity = json.dumps([{"name": where_from, "entityType": "place", "observations": ["was here"]}])
         code, _, error = world.run("run", "memory:create_entities", "--entities", entity, **env)
-        remembered = open(f"{world.home}/memory.jsonl").read()
-        check(f"memory is kept {where_from}", code == 0 and where_from in remembered, error)
+        kept = open(f"{world.home}/memory.jsonl").read()
+        check(f"memory is kept {where_from}", code == 0 and where_from in kept, error)
 
     family = descendants(proxy.pid)
     check("children and grandchildren run", len(family) >= 8, family)
