@@ -18,12 +18,12 @@ const NAMES: [&str; 11] = [
     "upgrade",
 ];
 
-/// Whether a header is hop-by-hop wherever it stands. The name is in lower case, as `HeaderName` has it.
+/// Whether a header is always hop-by-hop. The name is in lower case, as `HeaderName` has it.
 pub fn contains(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
-/// The further headers that these headers' `Connection` makes hop-by-hop, as they are written there.
+/// The names of further hop-by-hop headers, as `Connection` spells them.
 pub fn named(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     headers
         .get_all(CONNECTION)

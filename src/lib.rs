@@ -54,6 +54,7 @@ pub mod egress;
 
 pub mod keyring;
 
+pub mod backoff;
 pub mod clock;
 pub mod derived_key;
 pub mod error;
@@ -63,6 +64,7 @@ pub mod json;
 pub mod pattern;
 pub mod process;
 pub mod request_id;
+pub mod single_flight;
 pub mod spool;
 pub mod telemetry;
 pub mod text;

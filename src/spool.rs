@@ -1,5 +1,6 @@
-//! Bodies that may be too big for memory. A [`Spool`] keeps the first bytes in memory and moves all of them to an unlinked
-//! temporary file past a limit. A [`Quota`] bounds the disk space of all spools of the process together.
+//! Bodies that may be too big for memory. A [`Spool`] keeps the first bytes in memory and moves all
+//! of them to an unlinked temporary file past a limit. A [`Quota`] bounds the disk space of all
+//! spools of the process together.
 //!
 //! File work runs on tokio's blocking threads, so a slow disk never stops an async worker.
 
@@ -135,7 +136,8 @@ enum Storage {
     Broken,
 }
 
-/// A body while it is written. After an error, or after a `write` that was cancelled, it refuses every other write.
+/// A body while it is written. After an error, or after a `write` that was cancelled, it refuses
+/// every other write.
 pub struct Spool {
     storage: Storage,
     len: u64,
@@ -243,11 +245,18 @@ enum Content {
     Disk(Arc<DiskFile>),
 }
 
-/// A complete body. It can be read any number of times. The quota is given back when it and its readers are dropped.
+/// A complete body. It can be read any number of times. The quota is given back when it and its
+/// readers are dropped.
 #[derive(Clone)]
 pub struct Spooled {
     content: Content,
     len: u64,
+}
+
+impl std::fmt::Debug for Spooled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Spooled({} bytes)", self.len)
+    }
 }
 
 impl Spooled {
@@ -264,6 +273,26 @@ impl Spooled {
         match &self.content {
             Content::Memory(bytes) => Some(bytes),
             Content::Disk(_) => None,
+        }
+    }
+
+    /// The first `most` bytes, or all where there are fewer.
+    pub async fn head(&self, most: usize) -> Result<Bytes, SpoolError> {
+        let size = usize::try_from(self.len).map_or(most, |len| len.min(most));
+        match &self.content {
+            Content::Memory(bytes) => Ok(bytes.slice(..size)),
+            Content::Disk(file) => {
+                let file = file.clone();
+                blocking(move || file.read_at(0, size)).await
+            }
+        }
+    }
+
+    /// A reader for parsers. It blocks on the disk: for use on blocking threads only.
+    pub fn blocking_reader(&self) -> BlockingReader {
+        BlockingReader {
+            body: self.clone(),
+            offset: 0,
         }
     }
 
@@ -293,6 +322,27 @@ impl Spooled {
             let next = if piece.is_err() { len } else { next };
             Some((piece, (content, next)))
         })
+    }
+}
+
+/// Reads a [`Spooled`] body from its beginning.
+pub struct BlockingReader {
+    body: Spooled,
+    offset: u64,
+}
+
+impl io::Read for BlockingReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = match &self.body.content {
+            Content::Memory(bytes) => {
+                let offset = usize::try_from(self.offset).unwrap_or(usize::MAX);
+                let mut rest = bytes.get(offset..).unwrap_or_default();
+                rest.read(buffer)?
+            }
+            Content::Disk(file) => file.file()?.read_at(buffer, self.offset)?,
+        };
+        self.offset += read as u64;
+        Ok(read)
     }
 }
 

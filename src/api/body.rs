@@ -10,6 +10,8 @@ use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
 
+use crate::spool::{Spool, SpoolError, Spooled};
+
 /// A part of the body, or `None` at its end. Without that end mark a body is incomplete.
 pub type Piece = Result<Option<Bytes>, BodyError>;
 
@@ -24,6 +26,8 @@ pub enum BodyError {
     Broken(#[source] Box<dyn Error + Send + Sync>),
     #[error("the connection broke, or nothing came for too long")]
     Stalled,
+    #[error("it is too big for memory, and can't be kept on disk: {0}")]
+    NotSpooled(#[source] SpoolError),
     /// The gateway stopped reading before the end.
     #[error("the request was given up")]
     Abandoned,
@@ -63,6 +67,32 @@ impl Body {
         tokio::time::timeout(patience, self.join_pieces(limit))
             .await
             .unwrap_or(Err(BodyError::TooSlow(patience)))
+    }
+
+    /// The whole body in a spool, for an endpoint that takes bodies too big for memory.
+    pub async fn spool(
+        mut self,
+        limit: usize,
+        spool: Spool,
+        patience: Duration,
+    ) -> Result<Spooled, BodyError> {
+        if self.announced.is_some_and(|length| length > limit as u64) {
+            return Err(BodyError::TooLarge(limit));
+        }
+        tokio::time::timeout(patience, self.spool_pieces(limit, spool))
+            .await
+            .unwrap_or(Err(BodyError::TooSlow(patience)))
+    }
+
+    async fn spool_pieces(&mut self, limit: usize, mut spool: Spool) -> Result<Spooled, BodyError> {
+        while let Some(piece) = self.next().await {
+            let piece = piece?;
+            if spool.len() + piece.len() as u64 > limit as u64 {
+                return Err(BodyError::TooLarge(limit));
+            }
+            spool.write(&piece).await.map_err(BodyError::NotSpooled)?;
+        }
+        spool.finish().await.map_err(BodyError::NotSpooled)
     }
 
     async fn join_pieces(&mut self, limit: usize) -> Result<Bytes, BodyError> {

@@ -1,15 +1,21 @@
 //! `POST /call`: one tool call.
 
+use std::io::BufReader;
+
 use bytes::Bytes;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use http::HeaderValue;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::task::spawn_blocking;
 
 use super::reply::not_json;
-use super::{Reply, Request, Services, context};
+use super::{Reply, Request, Services, StreamError, context};
 use crate::auth::Identity;
 use crate::call::{self, Args, Output};
 use crate::error::{CallError, Refusal};
 use crate::snapshot::Snapshot;
+use crate::spool::{Spool, Spooled};
 
 /// Another server than the manifest's, if the caller has one for this call.
 const UPSTREAM_URL: &str = "x-ati-upstream-url";
@@ -21,32 +27,45 @@ struct CallBody<'a> {
     args: Option<&'a RawValue>,
 }
 
+/// Of a spooled body, what has to be known first.
+#[derive(Deserialize)]
+struct ToolName {
+    tool_name: String,
+}
+
 pub(super) async fn answer(
     request: Request,
     identity: &Identity,
     snapshot: &Snapshot,
     services: &Services,
 ) -> Result<Reply, Refusal> {
-    let refused = |error: CallError| Refusal::Call(Box::new(error));
-    let invalid = |why: &str| refused(CallError::InvalidRequest(why.to_owned()));
     let Request { id, parts, body } = request;
     let limits = &snapshot.settings.tools;
-    let text = body.read_all(limits.max_call_bytes, limits.timeout).await;
-    let text = text.map_err(|e| {
+    let upstream_url = parts.headers.get(UPSTREAM_URL);
+    let upstream_url = upstream_url.map(|url| String::from_utf8_lossy(url.as_bytes()));
+    let read = body.spool(
+        limits.max_call_bytes,
+        Spool::new(limits.spool_bytes, services.runtime.spools.clone()),
+        limits.timeout,
+    );
+    let body = read.await.map_err(|e| {
         let cause = std::error::Error::source(&e).map(tracing::field::display);
         tracing::debug!(request_id = %id, error = %e, cause, "the body of a call can't be read");
         refused(CallError::UnreadableBody(e.to_string()))
     })?;
-    if !text.trim_ascii_start().starts_with(b"{") {
-        return Err(invalid("expected a JSON object"));
-    }
-    let body: CallBody<'_> = serde_json::from_slice(&text).map_err(|e| invalid(&e.to_string()))?;
-    let upstream_url = parts.headers.get(UPSTREAM_URL);
-    let upstream_url = upstream_url.map(|url| String::from_utf8_lossy(url.as_bytes()));
+    let text;
+    let (name, args) = match body.in_memory() {
+        Some(bytes) => {
+            text = bytes;
+            let call = parse(text)?;
+            (call.tool_name, Args::Text(call.args))
+        }
+        None => (spooled_tool_name(&body).await?, Args::Spooled(body.clone())),
+    };
     let call = call::Request {
         request_id: id,
-        name: &body.tool_name,
-        args: Args::Text(body.args),
+        name: &name,
+        args,
         identity,
         upstream_url: upstream_url.as_deref(),
     };
@@ -56,11 +75,34 @@ pub(super) async fn answer(
         // The process ends. The call is dropped, and its audit line says so.
         _ = abandoned.wait_for(|end| *end) => return Err(Refusal::Overloaded),
     };
-    envelope(&output).map_err(|e| not_json(id, &e))
+    envelope(output).map_err(|e| not_json(id, &e))
+}
+
+fn refused(error: CallError) -> Refusal {
+    Refusal::Call(Box::new(error))
+}
+
+fn invalid(why: &dyn std::fmt::Display) -> Refusal {
+    refused(CallError::InvalidRequest(why.to_string()))
+}
+
+fn parse(text: &[u8]) -> Result<CallBody<'_>, Refusal> {
+    if !text.trim_ascii_start().starts_with(b"{") {
+        return Err(invalid(&"expected a JSON object"));
+    }
+    serde_json::from_slice(text).map_err(|e| invalid(&e))
+}
+
+/// Reads past the arguments, on a blocking thread.
+async fn spooled_tool_name(body: &Spooled) -> Result<String, Refusal> {
+    let reader = BufReader::new(body.blocking_reader());
+    let parsed = spawn_blocking(move || serde_json::from_reader::<_, ToolName>(reader)).await;
+    let parsed = parsed.map_err(|e| invalid(&e))?;
+    Ok(parsed.map_err(|e| invalid(&e))?.tool_name)
 }
 
 /// `{"result": …}`. An unchanged answer of an upstream is copied as text, without parsing it.
-fn envelope(output: &Output) -> Result<Reply, serde_json::Error> {
+fn envelope(output: Output) -> Result<Reply, serde_json::Error> {
     const OPEN: &[u8] = b"{\"result\":";
     let mut body = Vec::from(OPEN);
     match output {
@@ -68,7 +110,14 @@ fn envelope(output: &Output) -> Result<Reply, serde_json::Error> {
             body.reserve_exact(raw.get().len() + 1);
             body.extend_from_slice(raw.get().as_bytes());
         }
-        Output::Json(value) => serde_json::to_writer(&mut body, value)?,
+        Output::Json(value) => serde_json::to_writer(&mut body, &value)?,
+        Output::Spooled(json) => {
+            let piece = |bytes| stream::once(async move { Ok(Bytes::from_static(bytes)) });
+            let result = json.into_stream().map_err(StreamError::from);
+            let body = piece(OPEN).chain(result).chain(piece(b"}"));
+            let json = HeaderValue::from_static("application/json");
+            return Ok(Reply::stream(json, body.boxed()));
+        }
     }
     body.push(b'}');
     Ok(Reply::from_json(Bytes::from(body)))

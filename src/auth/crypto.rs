@@ -1,4 +1,5 @@
-//! The crypto provider of jsonwebtoken: ES256 from ring, which TLS links anyway, HS256 from `hmac`, and no other algorithm.
+//! The crypto provider of jsonwebtoken: ES256 from ring, which TLS links anyway, HS256 from `hmac`,
+//! and no other algorithm.
 
 use std::sync::Once;
 

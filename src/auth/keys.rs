@@ -137,8 +137,8 @@ impl PublicKey {
     }
 }
 
-/// Checked at load: with a point off the curve every token would be refused later. ring checks a point only when it is
-/// used, so this uses it once.
+/// Checked at load: with a point off the curve every token would be refused later. ring checks a
+/// point only when it is used, so this uses it once.
 fn is_on_curve(point: &[u8]) -> bool {
     let Ok(private) =
         agreement::EphemeralPrivateKey::generate(&agreement::ECDH_P256, &SystemRandom::new())

@@ -1,4 +1,5 @@
-//! Authentication of callers: the signature of the sandbox, the token, and the scopes and limits of the token.
+//! Authentication of callers: the signature of the sandbox, the token, and the scopes and limits of
+//! the token.
 
 mod crypto;
 pub mod keys;

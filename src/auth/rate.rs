@@ -37,7 +37,8 @@ impl Unit {
 }
 
 impl Rate {
-    /// `None` where it can't be read. The caller refuses the token then: to ignore the limit would be worse.
+    /// `None` where it can't be read. The caller refuses the token then: to ignore the limit would
+    /// be worse.
     pub fn parse(spec: &str) -> Option<Self> {
         let (count, unit) = spec.split_once('/')?;
         let unit = match unit.trim() {

@@ -1,4 +1,5 @@
-//! Scope grammar: space-separated words; a trailing `*` is a prefix match, a lone `*` is everything.
+//! Scope grammar: space-separated words; a trailing `*` is a prefix match, a lone `*` is
+//! everything.
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scopes(Vec<String>);

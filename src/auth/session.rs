@@ -1,5 +1,5 @@
-//! The token of the command line: from a variable, from the file that `<NAME>_FILE` names, or from the default file. Files
-//! are read at each use, so that a supervisor can rotate them.
+//! The token of the command line: from a variable, from the file that `<NAME>_FILE` names, or from
+//! the default file. Files are read at each use, so that a supervisor can rotate them.
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;

@@ -13,8 +13,8 @@ use crate::pattern::Pattern;
 
 pub const HEADER: HeaderName = HeaderName::from_static("x-sandbox-signature");
 
-/// The signing secret before the current one, and the date until which it is accepted (RFC 3339). Without a date it is
-/// always accepted.
+/// The signing secret before the current one, and the date until which it is accepted (RFC 3339).
+/// Without a date it is always accepted.
 pub const PREVIOUS: &str = "sandbox_signing_shared_secret_previous";
 pub const PREVIOUS_NOT_AFTER: &str = "sandbox_signing_shared_secret_previous_not_after";
 
@@ -103,8 +103,8 @@ pub struct SigningKeys {
 }
 
 impl SigningKeys {
-    /// The signing secrets of a keyring. A date that can't be read ends the overlap, because an overlap without end would
-    /// be the more dangerous mistake.
+    /// The signing secrets of a keyring. A date that can't be read ends the overlap, because an
+    /// overlap without end would be the more dangerous mistake.
     pub fn of(keyring: &Keyring, warnings: &mut Vec<Problem>) -> Option<Self> {
         let current = keyring.get(SIGNING_SECRET).map(SigningKey::new)?;
         let not_after = match keyring.get(PREVIOUS_NOT_AFTER) {

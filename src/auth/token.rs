@@ -91,14 +91,14 @@ impl Default for Expectations {
 /// The keys that tokens are verified with.
 #[derive(Debug, Clone)]
 pub enum VerificationKey {
-    /// A single key verifies every token, whatever `kid` the token has. Of several, the `kid` chooses; a token without one
-    /// is verified with the first.
+    /// A single key verifies every token, whatever `kid` the token has. Of several, the `kid`
+    /// chooses; a token without one is verified with the first.
     Es256(Vec<NamedKey>),
     Hs256(Secret),
 }
 
-/// Verifies tokens, with a cache of the valid ones: the second request with a token costs one hash and one lookup. The cache
-/// lives as long as the keys, so a reload starts with an empty one.
+/// Verifies tokens, with a cache of the valid ones: the second request with a token costs one hash
+/// and one lookup. The cache lives as long as the keys, so a reload starts with an empty one.
 pub struct Verifier {
     /// At least one. The first is the one that new tokens are signed with.
     keys: Vec<DecodingKey>,

@@ -12,7 +12,7 @@ use crate::credential::{CredentialError, Lookup, Template};
 use crate::derived_key::{Key, KeyBuilder};
 use crate::egress::{EgressError, is_http_url};
 use crate::exec::credentials::CallCredential;
-use crate::exec::mcp::{McpError, Server, Target};
+use crate::exec::mcp::{McpError, ServerSpec, Target};
 use crate::keyring::Secret;
 
 pub fn target(call: &Call<'_>) -> Result<Arc<Target>, McpError> {
@@ -21,7 +21,7 @@ pub fn target(call: &Call<'_>) -> Result<Arc<Target>, McpError> {
     let mcp = provider.mcp().ok_or_else(no_server)?;
     let credential = credentials::resolve(call)?;
     // The listing is the manifest's own server's; one that the caller names may have other tools.
-    let listed = match call.upstream_override {
+    let last_listing = match call.upstream_override {
         None => call.context.catalog.listing(&provider.name).cloned(),
         Some(_) => None,
     };
@@ -32,24 +32,24 @@ pub fn target(call: &Call<'_>) -> Result<Arc<Target>, McpError> {
         server,
         credential,
         source: provider.outbound.source,
-        listed,
-        told_url: mcp.url_text().to_owned(),
+        last_listing,
+        manifest_url: mcp.url_text().to_owned(),
     }))
 }
 
-fn server(call: &Call<'_>, mcp: &Mcp) -> Result<Server, McpError> {
+fn server(call: &Call<'_>, mcp: &Mcp) -> Result<ServerSpec, McpError> {
     match &mcp.transport {
         Transport::Stdio { command, args, env } => {
             let env = env.iter().map(|(name, template)| {
                 Ok::<_, McpError>((name.clone(), fill(template, &call.lookup)?))
             });
-            Ok(Server::Program {
+            Ok(ServerSpec::Program {
                 program: command.clone(),
                 args: args.clone(),
                 env: env.collect::<Result<_, _>>()?,
             })
         }
-        Transport::Http { url, .. } => Ok(Server::Endpoint(match &call.upstream_override {
+        Transport::Http { url, .. } => Ok(ServerSpec::Endpoint(match &call.upstream_override {
             Some(url) => url.clone(),
             None => own_url(url, &call.lookup)?,
         })),
@@ -58,17 +58,17 @@ fn server(call: &Call<'_>, mcp: &Mcp) -> Result<Server, McpError> {
 
 /// Sessions are shared by calls with the same key. It depends on everything that the server could tell
 /// two callers apart by: how it is reached, what it is given, every credential with its value.
-fn session_key(call: &Call<'_>, server: &Server, credential: &CallCredential) -> Key {
+fn session_key(call: &Call<'_>, server: &ServerSpec, credential: &CallCredential) -> Key {
     let outbound = &call.provider.outbound;
     let mut key = KeyBuilder::new("mcp session").with(&call.provider.name);
     match server {
-        Server::Program { program, args, env } => {
+        ServerSpec::Program { program, args, env } => {
             key.add((program, args));
             for (name, value) in env {
                 key.add((name, value.as_str()));
             }
         }
-        Server::Endpoint(url) => {
+        ServerSpec::Endpoint(url) => {
             // Clients carry the allowlist and the trusted roots: a reload that changes them makes new ones.
             key.add((url.as_str(), call.context.clients.id(), outbound.source));
         }

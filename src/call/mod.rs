@@ -9,6 +9,7 @@ mod upstream_override;
 
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use url::Url;
@@ -21,11 +22,12 @@ use crate::egress::Clients;
 use crate::error::{CallError, ExecError};
 use crate::exec::credentials::SharedCredentials;
 use crate::exec::http::HttpError;
-use crate::exec::mcp::{McpError, Told};
-use crate::exec::{self, ExecContext, SharedState, Watcher};
+use crate::exec::mcp::{McpError, ToolListing};
+use crate::exec::{self, Answer, ExecContext, SharedState, SpooledJson, Watcher};
 use crate::json;
 use crate::keyring::Keyring;
 use crate::request_id::RequestId;
+use crate::spool::Spooled;
 use crate::telemetry::audit::Audit;
 use audit_guard::AuditGuard;
 
@@ -71,19 +73,41 @@ pub enum Args<'a> {
     Json(Map<String, Value>),
     /// JSON text, parsed only once the tool is known to exist. Anything but an object counts as `{}`.
     Text(Option<&'a RawValue>),
+    /// A whole `/call` body that is too big for memory. Its `args` are parsed once the tool is known to
+    /// exist.
+    Spooled(Spooled),
 }
 
 impl Args<'_> {
-    fn into_map(self) -> Result<Map<String, Value>, CallError> {
-        let text = match self {
-            Args::Json(map) => return Ok(map),
-            Args::Text(text) => text.map_or("", RawValue::get),
-        };
-        if !text.starts_with('{') {
-            return Ok(Map::new());
+    async fn into_map(self) -> Result<Map<String, Value>, CallError> {
+        let invalid = |e: &dyn std::fmt::Display| CallError::InvalidRequest(format!("args: {e}"));
+        match self {
+            Args::Json(map) => Ok(map),
+            Args::Text(text) => {
+                let text = text.map_or("", RawValue::get);
+                if !text.starts_with('{') {
+                    return Ok(Map::new());
+                }
+                json::parse(text, MOST_VALUES).map_err(|e| invalid(&e))
+            }
+            Args::Spooled(body) => {
+                let parse = move || json::parse_from(|| body.blocking_reader(), MOST_VALUES);
+                let parsed = tokio::task::spawn_blocking(parse).await;
+                let body: ArgsOfBody = parsed.map_err(|e| invalid(&e))?.map_err(|e| invalid(&e))?;
+                Ok(match body.args {
+                    Value::Object(map) => map,
+                    _ => Map::new(),
+                })
+            }
         }
-        json::parse(text, MOST_VALUES).map_err(|e| CallError::InvalidRequest(format!("args: {e}")))
     }
+}
+
+/// Of a `/call` body, the arguments.
+#[derive(Deserialize)]
+struct ArgsOfBody {
+    #[serde(default)]
+    args: Value,
 }
 
 /// The result of a call.
@@ -92,6 +116,8 @@ pub enum Output {
     /// The upstream's own text: checked, never parsed into values.
     Raw(Box<RawValue>),
     Json(Value),
+    /// The same as `Raw`, where it is too big for memory.
+    Spooled(SpooledJson),
 }
 
 /// One call on its way through the pipeline.
@@ -130,7 +156,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, C
         .catalog
         .find(request.name)
         .ok_or_else(|| CallError::UnknownTool(request.name.to_owned()))?;
-    let args = request.args.into_map()?;
+    let args = request.args.into_map().await?;
     let guard = AuditGuard::new(
         request.name,
         tool,
@@ -168,7 +194,7 @@ async fn decide(
         .transpose()?;
     limit(tool, call.identity, call.context)?;
     let answer = execute(&call, tool, &args).await?;
-    shape::shape(tool, answer)
+    shape::shape(tool, answer).await
 }
 
 fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
@@ -222,12 +248,13 @@ async fn execute(
     call: &Call<'_>,
     tool: &Tool,
     args: &Map<String, Value>,
-) -> Result<Box<RawValue>, ExecError> {
+) -> Result<Answer, ExecError> {
     match &tool.invocation {
         Invocation::Http(http) => Ok(over_http(call, tool, http, args).await?),
         Invocation::Mcp(remote) => {
             let target = mcp::target(call)?;
-            Ok(exec::mcp::call(remote, args, &target, call.exec_context()).await?)
+            let result = exec::mcp::call_tool(remote, args, &target, call.exec_context()).await?;
+            Ok(Answer::Memory(result))
         }
     }
 }
@@ -237,7 +264,7 @@ async fn over_http(
     tool: &Tool,
     invocation: &HttpInvocation,
     args: &Map<String, Value>,
-) -> Result<Box<RawValue>, HttpError> {
+) -> Result<Answer, HttpError> {
     let request = exec::http::Request {
         tool,
         invocation,
@@ -249,19 +276,20 @@ async fn over_http(
 }
 
 /// Asks an MCP server for its tools, with the credentials that no caller has changed.
-pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<Told, McpError> {
+pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<ToolListing, McpError> {
     let identity = Identity::unrestricted();
     let call = listing_call(provider, &identity, context);
     let target = mcp::target(&call)?;
-    exec::mcp::list(&target, call.exec_context()).await
+    exec::mcp::list_tools(&target, call.exec_context()).await
 }
 
 /// Whether the server has announced a change since that session listed its tools.
 pub fn has_changed(provider: &Arc<Provider>, listed_by: u64, context: Context<'_>) -> bool {
     let identity = Identity::unrestricted();
     let call = listing_call(provider, &identity, context);
-    mcp::target(&call)
-        .is_ok_and(|target| exec::mcp::has_changed(&target, listed_by, call.exec_context()))
+    mcp::target(&call).is_ok_and(|target| {
+        exec::mcp::tools_may_have_changed(&target, listed_by, call.exec_context())
+    })
 }
 
 fn listing_call<'a>(

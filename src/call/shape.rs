@@ -4,17 +4,27 @@ use serde_json::value::RawValue;
 use super::Output;
 use crate::catalog::Tool;
 use crate::error::CallError;
+use crate::exec::Answer;
 use crate::json;
 
-/// Larger answers pass as they are, or not at all.
+/// `extract` is refused for an answer with more values than this.
 const MOST_VALUES: usize = 2_000_000;
 
 /// `extract`: nothing found is null, one thing is itself, several are a list.
-pub fn shape(tool: &Tool, answer: Box<RawValue>) -> Result<Output, CallError> {
-    let path = match &tool.extract {
-        None => return Ok(Output::Raw(answer)),
-        Some(Ok(path)) => path,
-        Some(Err(e)) => return Err(failed(e.clone(), &answer)),
+pub async fn shape(tool: &Tool, answer: Answer) -> Result<Output, CallError> {
+    let Some(path) = &tool.extract else {
+        return Ok(match answer {
+            Answer::Memory(raw) => Output::Raw(raw),
+            Answer::Spooled(json) => Output::Spooled(json),
+        });
+    };
+    let answer = answer.into_raw().await.map_err(|error| {
+        tracing::error!(error = %error, "a spooled answer can't be read");
+        CallError::Internal("the answer can't be read again")
+    })?;
+    let path = match path {
+        Ok(path) => path,
+        Err(e) => return Err(failed(e.clone(), &answer)),
     };
     let value: Value =
         json::parse(answer.get(), MOST_VALUES).map_err(|e| failed(e.to_string(), &answer))?;
@@ -44,14 +54,16 @@ mod tests {
             "[provider]\nname = 'p'\nbase_url = 'http://h'\n[[tools]]\nname = 't'\nresponse = {{ extract = '{path}' }}"
         ));
         let raw = serde_json::value::to_raw_value(&answer).unwrap();
-        shape(&catalog.tools()[0], raw).map(|output| match output {
+        let shaped = futures::executor::block_on(shape(&catalog.tools()[0], Answer::Memory(raw)));
+        shaped.map(|output| match output {
             Output::Json(value) => value,
             Output::Raw(raw) => serde_json::from_str(raw.get()).unwrap(),
+            Output::Spooled(_) => panic!("it was in memory"),
         })
     }
 
     #[test]
-    fn none_one_and_many() {
+    fn extract_gives_null_one_value_or_a_list() {
         let answer = json!({"results": [{"id": 1}, {"id": 2}], "one": {"x": 5}});
         assert_eq!(
             extract("$.results[*].id", answer.clone()).unwrap(),

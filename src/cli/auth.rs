@@ -116,8 +116,8 @@ impl<'a> Status<'a> {
         ] {
             match &self.claims[name] {
                 Value::Null => {}
-                Value::String(text) => line(label, &output::plain(text)),
-                other => line(label, &output::plain(&other.to_string())),
+                Value::String(text) => line(label, &output::printable(text)),
+                other => line(label, &output::printable(&other.to_string())),
             }
         }
         let help = if self.helps() { "enabled" } else { "disabled" };

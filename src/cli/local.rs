@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, watch};
 
 use super::{audit, output, problem_failure, runtime};
@@ -17,8 +19,8 @@ use crate::catalog::{Catalog, Provider, Tool, listing_cache};
 use crate::clock::unix_now;
 use crate::config::{Environment, KeyringSettings, Settings};
 use crate::error::{CallError, Code, ExecError, Failure};
-use crate::exec::mcp::{McpError, Told};
-use crate::exec::{self, SharedState, Watcher};
+use crate::exec::mcp::{McpError, ToolListing};
+use crate::exec::{self, Answer, SharedState, Watcher};
 use crate::keyring::Places;
 use crate::request_id::RequestId;
 use crate::snapshot::Snapshot;
@@ -86,7 +88,7 @@ impl Local {
         name: &str,
         args: Args,
         watcher: Option<Watcher<'_>>,
-    ) -> Result<Output, Failure> {
+    ) -> Result<Printable, Failure> {
         let known = self.catalog().find(name);
         let unlisted = match known {
             Some(_) => None,
@@ -116,12 +118,13 @@ impl Local {
                 ..session.context()
             };
             let outcome = call::run(request, context).await;
-            outcome.map_err(|error| match error {
+            let output = outcome.map_err(|error| match error {
                 CallError::UnknownTool(name) => {
                     unknown_tool(&snapshot.catalog, &self.identity, &name)
                 }
                 error => Failure::from_error(error.code(), error),
-            })
+            })?;
+            Printable::load(output).await
         })?
     }
 
@@ -174,7 +177,10 @@ impl Local {
     }
 
     /// List the tools of several servers at the same time.
-    fn list_all(&self, servers: &[Arc<Provider>]) -> Result<Vec<Result<Told, McpError>>, Failure> {
+    fn list_all(
+        &self,
+        servers: &[Arc<Provider>],
+    ) -> Result<Vec<Result<ToolListing, McpError>>, Failure> {
         self.with_session(servers, async |session| {
             let turns = Semaphore::new(CONCURRENT_LISTINGS);
             let list = async |provider: &Arc<Provider>| {
@@ -248,7 +254,7 @@ impl Local {
         let settings = &snapshot.settings;
         let session = Session {
             services: Services {
-                runtime: SharedState::new(&settings.ati_dir),
+                runtime: SharedState::new(&settings.ati_dir, &settings.tools),
                 audit: Audit::direct(&settings.audit_file),
                 abandon: watch::Sender::new(false),
             },
@@ -273,6 +279,27 @@ impl Local {
     }
 }
 
+/// A result in memory: a command formats it as a whole before it prints it.
+pub enum Printable {
+    /// JSON text.
+    Raw(Box<RawValue>),
+    Json(Value),
+}
+
+impl Printable {
+    async fn load(output: Output) -> Result<Self, Failure> {
+        match output {
+            Output::Raw(raw) => Ok(Printable::Raw(raw)),
+            Output::Json(value) => Ok(Printable::Json(value)),
+            Output::Spooled(json) => {
+                let loaded = Answer::Spooled(json).into_raw().await;
+                let failed = |e| Failure::new(Code::ExecutionFailed, "the answer").because(e);
+                loaded.map(Printable::Raw).map_err(failed)
+            }
+        }
+    }
+}
+
 /// What the calls of one command are made with.
 struct Session {
     snapshot: Snapshot,
@@ -288,7 +315,7 @@ impl Session {
         }
     }
 
-    async fn list(&self, provider: &Arc<Provider>) -> Result<Told, McpError> {
+    async fn list(&self, provider: &Arc<Provider>) -> Result<ToolListing, McpError> {
         call::list(provider, self.context()).await
     }
 }

@@ -48,7 +48,11 @@ pub fn value(value: &Value, format: Format) {
 /// The progress of a call, on stderr: stdout is for its result.
 pub fn progress(progress: &Progress) {
     let total = progress.total.map(|total| format!("/{total}"));
-    let message = progress.message.as_deref().map(plain).unwrap_or_default();
+    let message = progress
+        .message
+        .as_deref()
+        .map(printable)
+        .unwrap_or_default();
     let message = text::clip(&message, LONGEST_MESSAGE);
     let line = format!("{}{} {message}", progress.done, total.unwrap_or_default());
     let _ = writeln!(std::io::stderr().lock(), "{}", line.trim_end());
@@ -65,7 +69,7 @@ pub fn ago(at: u64) -> String {
 }
 
 /// Text of an upstream, safe for a terminal: on one line, without control characters.
-pub fn plain(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
@@ -73,7 +77,7 @@ pub fn table(headers: &[impl AsRef<str>], rows: impl Iterator<Item = Vec<String>
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL);
     table.set_header(headers.iter().map(AsRef::as_ref));
-    table.add_rows(rows.map(|row| row.iter().map(|cell| plain(cell)).collect::<Vec<_>>()));
+    table.add_rows(rows.map(|row| row.iter().map(|cell| printable(cell)).collect::<Vec<_>>()));
     line(&table.to_string());
 }
 

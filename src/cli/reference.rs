@@ -91,7 +91,8 @@ fn manifest() -> String {
     let mut text = format!(
         "{MADE}# Manifests\n\nA file has one `[provider]` table and, for HTTP tools, a \
          `[[tools]]` table for each tool.\n`ati provider validate FILE` checks a manifest; \
-         `ati provider schema` prints a JSON Schema for editors.\nMore about each kind: [tools](../tools.md), \
+         `ati provider schema` prints a JSON Schema for editors.\n\
+         More about each kind: [tools](../tools.md), \
          [OpenAPI](../openapi.md), [passthrough](../passthrough.md).\n"
     );
     for group in fields::GROUPS {

@@ -5,10 +5,10 @@ use std::io::IsTerminal;
 use serde_json::{Map, Value};
 use tracing::debug;
 
-use super::local::Local;
+use super::local::{Local, Printable};
 use super::remote::Remote;
 use super::{Format, output};
-use crate::call::{Args as ToolArgs, Output};
+use crate::call::Args as ToolArgs;
 use crate::config;
 use crate::error::Failure;
 use crate::exec::Watcher;
@@ -47,9 +47,9 @@ pub fn run(args: &Args, format: Format, verbose: bool) -> Result<u8, Failure> {
         }
     };
     match result {
-        Output::Json(value) => output::value(&value, format),
+        Printable::Json(value) => output::value(&value, format),
         // JSON that is nested too deep for serde_json is printed as it came.
-        Output::Raw(raw) => match serde_json::from_str(raw.get()) {
+        Printable::Raw(raw) => match serde_json::from_str(raw.get()) {
             Ok(value) => output::value(&value, format),
             Err(_) => output::line(raw.get()),
         },
@@ -63,11 +63,11 @@ fn call_remote(
     name: &str,
     given: &Parsed,
     words: &[String],
-) -> Result<Output, Failure> {
+) -> Result<Printable, Failure> {
     let audit = super::audit::RemoteCall::start(name, &given.args);
     let outcome = remote.call(name, &Value::Object(given.args.clone()), words);
     audit.end(outcome.as_ref().err());
-    outcome.map(Output::Raw)
+    outcome.map(Printable::Raw)
 }
 
 #[derive(Debug, Default)]

@@ -57,7 +57,8 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "ATI_JWT_PUBLIC_KEY",
         "unset",
-        "The P-256 public key that tokens are verified with: a PEM file; for several a JWKS file, or a folder of PEM files.",
+        "The P-256 public key that tokens are verified with: a PEM file; for \
+         several a JWKS file, or a folder of PEM files.",
     ),
     (
         "ATI_JWT_SECRET",
@@ -67,7 +68,8 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "ATI_KEY_<NAME>",
         "unset",
-        "With `--env-keys`: the credential `<name>` in lower case. `ati run` without a proxy uses it where the keyring's files don't have it.",
+        "With `--env-keys`: the credential `<name>` in lower case. `ati run` \
+         without a proxy uses it where the keyring's files don't have it.",
     ),
     (
         "ATI_KEY_FILE",
@@ -82,7 +84,8 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "ATI_PROXY_URL",
         "unset",
-        "The proxy that runs the tools. Without it, `ati run` and `ati tool` use the manifests and keys in `ATI_DIR`.",
+        "The proxy that runs the tools. Without it, `ati run` and `ati tool` use \
+         the manifests and keys in `ATI_DIR`.",
     ),
     ("ATI_SESSION_TOKEN", "unset", "The caller's token."),
     (
@@ -93,7 +96,8 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "ATI_SSRF_PROTECTION",
         "unset",
-        "`1` or `true`: tools can't connect to private or internal addresses. `warn`: they can, and each time is logged.",
+        "`1` or `true`: tools can't connect to private or internal addresses. \
+         `warn`: they can, and each time is logged.",
     ),
     (
         "RUST_LOG",

@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 
 use super::section::nearest;
 
-/// What `handler` of a manifest says, parsed once.
+/// `handler` of a manifest: where the tools of a provider come from.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum HandlerKind {

@@ -150,7 +150,7 @@ fn ati_dir_of(flags: &Flags, env: &Environment) -> PathBuf {
     flags.ati_dir.clone().unwrap_or_else(|| env.ati_dir.clone())
 }
 
-/// A database that this build can't use is refused instead of ignored: it says who may call.
+/// A database holds keys of callers: one that this build can't use is refused instead of ignored.
 fn check_database(
     flags: &Flags,
     env: &Environment,
@@ -158,8 +158,8 @@ fn check_database(
     warnings: &mut Vec<Problem>,
 ) {
     if env.database_url {
-        let message = "persistence is not part of this build: unset it, or rebuild with --features db \
-                       where a version has it";
+        let message = "persistence is not part of this build: unset it, or rebuild with \
+                       --features db where a version has it";
         problems.push(Problem::new(message).key("ATI_DB_URL"));
     } else if flags.migrate {
         warnings.push(Problem::new("there is no database to migrate").key("--migrate"));
@@ -230,8 +230,21 @@ mod tests {
     #[test]
     fn problems_of_all_sections_are_reported_at_once() {
         let problems = resolve_conf(
-            "[server]\nport = 70000\nbind = 'localhost'\n[admin]\nlisten = 'x'\n[signature]\nmode = 'loud'\n\
-             exempt_paths = ['health']\n[limits]\nconnections = 0\n[jwt]\naudiences = []\n[sever]\n",
+            r"
+[server]
+port = 70000
+bind = 'localhost'
+[admin]
+listen = 'x'
+[signature]
+mode = 'loud'
+exempt_paths = ['health']
+[limits]
+connections = 0
+[jwt]
+audiences = []
+[sever]
+",
         )
         .unwrap_err();
         let keys: Vec<String> = problems.iter().filter_map(|p| p.key.clone()).collect();

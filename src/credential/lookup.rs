@@ -1,7 +1,7 @@
 use crate::keyring::{Keyring, Secret};
 
-/// Finds secrets by name for one caller. A secret of the caller's own customer comes before the one for all customers.
-/// Routes and every executor resolve credentials through this.
+/// Finds secrets by name for one caller. A secret of the caller's own customer comes before the one
+/// for all customers. Routes and every executor resolve credentials through this.
 #[derive(Clone, Copy)]
 pub struct Lookup<'a> {
     keyring: &'a Keyring,
@@ -16,8 +16,8 @@ enum Purpose {
 }
 
 impl<'a> Lookup<'a> {
-    /// For a route: names are found in any case, as existing manifests expect. There is no customer, because a signature
-    /// names none.
+    /// For a route: names are found in any case, as existing manifests expect. There is no
+    /// customer, because a signature names none.
     pub fn passthrough(keyring: &'a Keyring) -> Self {
         Lookup {
             keyring,
@@ -43,8 +43,8 @@ impl<'a> Lookup<'a> {
         })
     }
 
-    /// Whether the customer has a secret of its own under one of these names. What is resolved with it can't be shared
-    /// with other customers.
+    /// Whether the customer has a secret of its own under one of these names. What is resolved with
+    /// it can't be shared with other customers.
     pub fn is_special<'n>(&self, names: impl FnOnce() -> Vec<&'n str>) -> bool {
         self.customer.is_some() && names().iter().any(|name| self.own(name).is_some())
     }

@@ -1,11 +1,13 @@
 //! Credentials that ati adds to a request, and that its caller never sees.
 //!
-//! A secret leaves this room in four ways: as a header ([`Attachment::attach`]), as a query parameter
-//! ([`Attachment::query`]), as a variable of a child process ([`Attachment::environment`]), and in a text with `${key}` in it
-//! ([`Template::expand`]: URLs, arguments of programs). The token request of an OAuth exchange is the one case outside of
-//! this room: the executor writes that form itself.
+//! A secret leaves this room in four ways: as a header ([`Attachment::attach`]), as a query
+//! parameter ([`Attachment::query`]), as a variable of a child process
+//! ([`Attachment::environment`]), and in a text with `${key}` in it ([`Template::expand`]: URLs,
+//! arguments of programs). The token request of an OAuth exchange is the one case outside of this
+//! room: the executor writes that form itself.
 //!
-//! What comes back is redacted with [`Attachment::redact`] or, in pieces, with [`Attachment::redactor`].
+//! What comes back is redacted with [`Attachment::redact`] or, in pieces, with
+//! [`Attachment::redactor`].
 
 mod error;
 mod lookup;
@@ -126,8 +128,8 @@ impl Attachment {
         (attachment, gaps)
     }
 
-    /// This attachment with values that were minted for a call: the main one, presented as the credential says, and
-    /// headers. `None` where one of them can't be sent.
+    /// This attachment with values that were minted for a call: the main one, presented as the
+    /// credential says, and headers. `None` where one of them can't be sent.
     pub fn with_minted(
         &self,
         credential: &Credential,
@@ -237,8 +239,8 @@ impl Attachment {
         Some(())
     }
 
-    /// Puts the headers on a request, each in place of the caller's header of that name. `with_auth` is false where the
-    /// caller's own authorization is forwarded.
+    /// Puts the headers on a request, each in place of the caller's header of that name.
+    /// `with_auth` is false where the caller's own authorization is forwarded.
     pub fn attach<E>(
         &self,
         with_auth: bool,
@@ -276,7 +278,8 @@ impl Attachment {
         self.patterns.redact(answer);
     }
 
-    /// Redacts a text, then cuts it at this length. In a text that was cut first, half a secret would not be found.
+    /// Redacts a text, then cuts it at this length. In a text that was cut first, half a secret
+    /// would not be found.
     pub fn redact_text(&self, text: impl Into<Vec<u8>>, longest: usize) -> String {
         let mut bytes = text.into();
         self.redact(&mut bytes);
@@ -304,7 +307,8 @@ impl Credential {
     }
 }
 
-/// A header value whose bytes stay in locked memory. It is marked sensitive, so that no `Debug` prints it.
+/// A header value whose bytes stay in locked memory. It is marked sensitive, so that no `Debug`
+/// prints it.
 fn header_value(parts: &[&[u8]]) -> Option<HeaderValue> {
     struct Owner(Secret);
     impl AsRef<[u8]> for Owner {

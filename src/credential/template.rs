@@ -63,7 +63,8 @@ impl Template {
                 Part::Key(key) => get(key),
             })
         };
-        // With its final size, because a buffer that grows leaves copies of the secret in freed memory.
+        // With its final size, because a buffer that grows leaves copies of the secret in freed
+        // memory.
         let mut out = Zeroizing::new(Vec::with_capacity(pieces().map(<[u8]>::len).sum()));
         pieces().for_each(|piece| out.extend_from_slice(piece));
         Ok(out)

@@ -12,6 +12,9 @@ pub enum EgressError {
     BadUrl(&'static str),
     #[error("SSRF protection: URL '{0}' targets a private/internal network address")]
     Blocked(String),
+    /// The answer is too big for memory, and there is no place for it on disk.
+    #[error("the answer can't be kept: {0}")]
+    Spool(String),
     /// The HTTP client can't be made: the CA file, mostly.
     #[error("{0}")]
     Setup(String),
@@ -26,6 +29,7 @@ impl EgressError {
             EgressError::Request(_)
             | EgressError::TooLarge(_)
             | EgressError::BadUrl(_)
+            | EgressError::Spool(_)
             | EgressError::Setup(_) => "failed",
         }
     }
@@ -33,7 +37,7 @@ impl EgressError {
     pub fn code(&self) -> Code {
         match self {
             EgressError::Request(fault) if fault.is_timeout() => Code::ProviderTimeout,
-            EgressError::Setup(_) => Code::ExecutionFailed,
+            EgressError::Spool(_) | EgressError::Setup(_) => Code::ExecutionFailed,
             EgressError::Request(_)
             | EgressError::TooLarge(_)
             | EgressError::BadUrl(_)

@@ -5,13 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use tokio::sync::Mutex;
 
 use super::resolve::Resolver;
+use crate::backoff::Backoff;
+use crate::single_flight::SingleFlight;
 
-/// However a zone is set up: not asked more often, and not trusted for longer.
-const TTL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
-/// While nobody answers, old addresses are better than none.
+/// Bounds of the lifetime of an answer, whatever its zone says.
+const SHORTEST_TTL: Duration = Duration::from_secs(1);
+const LONGEST_TTL: Duration = Duration::from_secs(300);
+/// A failed lookup is repeated after this.
+const RETRY: Backoff = Backoff::new(SHORTEST_TTL, SHORTEST_TTL);
+/// Expired addresses are used for this long while no name server answers.
 const STALE: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,12 +35,11 @@ pub struct Upstream {
     pub port: u16,
     pub source: Option<IpAddr>,
     pub timeouts: Timeouts,
-    known: ArcSwapOption<Known>,
-    /// Held while somebody asks; says when asking last failed.
-    asking: Mutex<Option<Instant>>,
+    known: ArcSwapOption<KnownAddresses>,
+    lookup: SingleFlight<Unresolved>,
 }
 
-struct Known {
+struct KnownAddresses {
     addresses: Arc<[SocketAddr]>,
     until: Instant,
 }
@@ -58,9 +61,9 @@ impl Upstream {
             .trim_start_matches('[')
             .trim_end_matches(']')
             .to_owned();
-        // A literal needs nobody to be asked, ever.
+        // An IP address is never looked up.
         let known = host.parse::<IpAddr>().ok().map(|ip| {
-            Arc::new(Known {
+            Arc::new(KnownAddresses {
                 addresses: Arc::from([SocketAddr::new(ip, port)]),
                 until: Instant::now() + Duration::from_secs(1 << 40),
             })
@@ -72,7 +75,7 @@ impl Upstream {
             source,
             timeouts,
             known: ArcSwapOption::new(known),
-            asking: Mutex::new(None),
+            lookup: SingleFlight::new(RETRY),
         }
     }
 
@@ -85,8 +88,9 @@ impl Upstream {
         self.known.store(old.known.load_full());
     }
 
-    /// The addresses to try, in order. However many callers there are, one asks, and a failure is the answer to all who waited. While an
-    /// old answer is at hand, nobody waits.
+    /// The addresses to try, in order. However many callers there are, one looks the name up
+    /// (single flight). While expired addresses are at hand, callers use them and the lookup runs
+    /// in the background.
     pub async fn addresses(
         self: &Arc<Self>,
         resolver: &Arc<Resolver>,
@@ -95,7 +99,7 @@ impl Upstream {
         let Some(known) = self.known.load_full() else {
             return self.refresh(resolver).await;
         };
-        if known.until <= now && self.asking.try_lock().is_ok() {
+        if known.until <= now && !self.lookup.is_running() {
             let (this, resolver) = (self.clone(), resolver.clone());
             tokio::spawn(async move { this.refresh(&resolver).await });
         }
@@ -107,30 +111,21 @@ impl Upstream {
     }
 
     async fn refresh(&self, resolver: &Resolver) -> Result<Arc<[SocketAddr]>, Unresolved> {
-        let mut failed = self.asking.lock().await;
-        if let Some(known) = self.known.load_full()
-            && known.until > Instant::now()
-        {
-            return Ok(known.addresses.clone());
-        }
-        if failed.is_some_and(|at| at.elapsed() < TTL.0) {
-            return Err(Unresolved);
-        }
-        match self.ask(resolver).await {
-            Some(known) => {
-                *failed = None;
-                let addresses = known.addresses.clone();
-                self.known.store(Some(Arc::new(known)));
-                Ok(addresses)
-            }
-            None => {
-                *failed = Some(Instant::now());
-                Err(Unresolved)
-            }
-        }
+        let valid = || {
+            let known = self.known.load_full();
+            let known = known.filter(|known| known.until > Instant::now())?;
+            Some(known.addresses.clone())
+        };
+        let look_up = async {
+            let known = self.look_up(resolver).await.ok_or(Unresolved)?;
+            let addresses = known.addresses.clone();
+            self.known.store(Some(Arc::new(known)));
+            Ok(addresses)
+        };
+        self.lookup.run(valid, || None, look_up).await
     }
 
-    async fn ask(&self, resolver: &Resolver) -> Option<Known> {
+    async fn look_up(&self, resolver: &Resolver) -> Option<KnownAddresses> {
         let found = tokio::time::timeout(self.timeouts.connect, resolver.lookup(&self.host))
             .await
             .ok()??;
@@ -148,8 +143,8 @@ impl Upstream {
         let ttl = found
             .until
             .saturating_duration_since(now)
-            .clamp(TTL.0, TTL.1);
-        (!addresses.is_empty()).then(|| Known {
+            .clamp(SHORTEST_TTL, LONGEST_TTL);
+        (!addresses.is_empty()).then(|| KnownAddresses {
             addresses: addresses.into(),
             until: now + ttl,
         })
@@ -169,11 +164,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn literals_need_no_nameserver() {
-        let nobody = Arc::new(Resolver::new(&["127.0.0.1:1".parse().unwrap()]));
+    async fn ip_address_needs_no_name_server() {
+        let unreachable = Arc::new(Resolver::new(&["127.0.0.1:1".parse().unwrap()]));
         for (host, address) in [("127.0.0.1", "127.0.0.1:80"), ("[::1]", "[::1]:80")] {
             let upstream = Arc::new(Upstream::new(false, host, 80, None, timeouts()));
-            let found = upstream.addresses(&nobody).await.unwrap();
+            let found = upstream.addresses(&unreachable).await.unwrap();
             assert_eq!(found[0].to_string(), address);
         }
         let upstream = Arc::new(Upstream::new(
@@ -183,6 +178,9 @@ mod tests {
             None,
             timeouts(),
         ));
-        assert_eq!(upstream.addresses(&nobody).await.unwrap_err(), Unresolved);
+        assert_eq!(
+            upstream.addresses(&unreachable).await.unwrap_err(),
+            Unresolved
+        );
     }
 }

@@ -1,11 +1,15 @@
 //! HTTP for executors: the guarded clients, the address check, bounded answers, errors that tell no URL.
 
+use std::error::Error as _;
 use std::net::IpAddr;
 
 use percent_encoding::percent_decode_str;
 use url::{Origin, Url};
 
+use super::ExecContext;
+use crate::credential::{Attachment, Redactor};
 use crate::egress::{Blocked, Clients, EgressError, fault};
+use crate::spool::{Spool, SpoolError, Spooled};
 
 /// The pooled client for connections from this address.
 pub fn client(clients: &Clients, source: Option<IpAddr>) -> Result<reqwest::Client, EgressError> {
@@ -76,6 +80,69 @@ pub async fn read(
         body.extend_from_slice(&chunk);
     }
     Ok(body)
+}
+
+/// An answer's body without the secrets of its request.
+pub enum Redacted {
+    Memory(Vec<u8>),
+    Spooled(Spooled),
+}
+
+/// Reads a body of at most `max_response_bytes`. Past `spool_bytes` it goes to a spool, piece by piece,
+/// so that memory holds no more than that of it.
+pub async fn read_redacted(
+    mut response: reqwest::Response,
+    origin: &Origin,
+    attachment: &Attachment,
+    context: ExecContext<'_>,
+) -> Result<Redacted, EgressError> {
+    let limits = context.limits;
+    let too_large = || EgressError::TooLarge(limits.max_response_bytes as u64);
+    let announced = response.content_length().unwrap_or(0);
+    if announced > limits.max_response_bytes as u64 {
+        return Err(too_large());
+    }
+    let mut memory = Vec::with_capacity((announced as usize).min(limits.spool_bytes));
+    let mut spool: Option<(Spool, Redactor)> = None;
+    let mut total = 0;
+    while let Some(chunk) = response.chunk().await.map_err(|e| failed(&e, origin))? {
+        total += chunk.len();
+        if total > limits.max_response_bytes {
+            return Err(too_large());
+        }
+        if total <= limits.spool_bytes {
+            memory.extend_from_slice(&chunk);
+            continue;
+        }
+        let (spool, redactor) = spool.get_or_insert_with(|| {
+            let spool = Spool::new(0, context.runtime.spools.clone());
+            (spool, attachment.redactor())
+        });
+        if !memory.is_empty() {
+            let begin = redactor.push(&std::mem::take(&mut memory));
+            spool.write(&begin).await.map_err(not_spooled)?;
+        }
+        let clean = redactor.push(&chunk);
+        spool.write(&clean).await.map_err(not_spooled)?;
+    }
+    match spool {
+        None => {
+            attachment.redact(&mut memory);
+            Ok(Redacted::Memory(memory))
+        }
+        Some((mut spool, redactor)) => {
+            let rest = redactor.finish();
+            spool.write(&rest).await.map_err(not_spooled)?;
+            let body = spool.finish().await.map_err(not_spooled)?;
+            Ok(Redacted::Spooled(body))
+        }
+    }
+}
+
+/// The error of a call whose answer can't be kept.
+pub fn not_spooled(error: SpoolError) -> EgressError {
+    let cause = error.source().map(|cause| format!(": {cause}"));
+    EgressError::Spool(format!("{error}{}", cause.unwrap_or_default()))
 }
 
 #[cfg(test)]

@@ -2,11 +2,13 @@
 //!
 //! - [`ExecContext`]: clients, limits, shared state;
 //! - [`credentials`]: the credential of one call, looked up or minted;
-//! - [`egress`]: HTTP through the guarded clients.
+//! - [`egress`]: HTTP through the guarded clients;
+//! - [`Answer`]: the result, in memory or spooled.
 //!
 //! An executor gets the credential that its tool needs, never the keyring. Executors don't import each
 //! other.
 
+mod answer;
 mod context;
 pub mod credentials;
 pub mod egress;
@@ -15,6 +17,7 @@ pub mod mcp;
 mod progress;
 mod state;
 
+pub use answer::{Answer, SpooledJson};
 pub use context::ExecContext;
 pub use progress::{Progress, Watcher};
 pub use state::SharedState;

@@ -1,23 +1,29 @@
 //! What calls share and what outlives a snapshot.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use super::mcp::McpError;
+use super::mcp;
+use crate::config::ToolSettings;
 use crate::credential::{Attachment, CredentialError};
-use crate::runtime::{Fresh, Pool, Windows};
+use crate::runtime::{RateWindows, RenewingCache};
+use crate::spool::Quota;
 
 pub struct SharedState {
-    pub minted: Fresh<Attachment, CredentialError>,
-    pub rates: Windows,
-    pub sessions: Pool<McpError>,
+    pub minted: RenewingCache<Attachment, CredentialError>,
+    pub rates: RateWindows,
+    pub sessions: mcp::Sessions,
+    /// The disk space that bodies of calls may take together.
+    pub spools: Arc<Quota>,
 }
 
 impl SharedState {
-    pub fn new(ati_dir: &Path) -> Self {
+    pub fn new(ati_dir: &Path, limits: &ToolSettings) -> Self {
         SharedState {
-            minted: Fresh::default(),
-            rates: Windows::new(ati_dir),
-            sessions: Pool::default(),
+            minted: RenewingCache::default(),
+            rates: RateWindows::new(ati_dir),
+            sessions: mcp::Sessions::default(),
+            spools: Quota::new(limits.max_spool_bytes),
         }
     }
 }

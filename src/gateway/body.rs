@@ -40,8 +40,8 @@ impl Upload {
         (upload, body)
     }
 
-    /// Runs next to the endpoint, and next to the writing of its answer. Returns when the caller has
-    /// left. Dropping the future loses nothing: it can be called again.
+    /// Runs next to the endpoint, and next to the writing of its answer. Returns when the caller
+    /// has left. Cancel-safe: after its future was dropped it can be called again.
     pub async fn pump(&mut self, session: &mut Session) -> Box<Error> {
         while let Some(pieces) = &self.pieces {
             // An error: the endpoint answered without reading the body to its end.
@@ -52,7 +52,7 @@ impl Upload {
             if std::mem::take(&mut self.expects_continue)
                 && let Err(e) = session.write_continue_response().await
             {
-                return left(e);
+                return caller_left(e);
             }
             // Pingora bounds the reads of HTTP/1 only.
             let read = tokio::time::timeout(self.stall, session.read_request_body()).await;
@@ -72,12 +72,12 @@ impl Upload {
             return std::future::pending().await;
         }
         match session.downstream_session.read_body_or_idle(true).await {
-            Err(e) => left(e),
+            Err(e) => caller_left(e),
             Ok(_) => Error::new_down(ErrorType::ConnectionClosed),
         }
     }
 }
 
-fn left(cause: Box<Error>) -> Box<Error> {
+fn caller_left(cause: Box<Error>) -> Box<Error> {
     Error::because(ErrorType::ConnectionClosed, "", cause).into_down()
 }

@@ -14,10 +14,12 @@ use crate::snapshot::Snapshot;
 pub struct Ctx {
     pub started: Instant,
     pub request_id: RequestId,
-    pub snapshot: Arc<Snapshot>,
+    /// Pinned for the whole request. A tunnel gives it back: it may live for days, and must not
+    /// keep the snapshot's keys in memory.
+    pub snapshot: Option<Arc<Snapshot>>,
     pub header_watch: Option<Arc<HeaderWatch>>,
     pub caller: Caller,
-    /// The snapshot's, kept apart because a tunnel gives its snapshot back.
+    /// The snapshot's. The access line of a tunnel is written without a snapshot.
     pub log: LogSettings,
     pub trail: Trail,
     pub admitted: Option<Admitted>,
@@ -76,7 +78,7 @@ impl Ctx {
             started: Instant::now(),
             request_id: RequestId::generate(),
             log: snapshot.settings.log.clone(),
-            snapshot,
+            snapshot: Some(snapshot),
             header_watch: None,
             caller: Caller::default(),
             trail: Trail::default(),

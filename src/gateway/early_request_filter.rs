@@ -23,7 +23,10 @@ pub(super) fn run(session: &mut Session, ctx: &mut Ctx) -> Result<()> {
     ctx.caller.peer = session
         .client_addr()
         .and_then(|address| address.as_inet().copied());
-    let settings = &ctx.snapshot.settings;
+    let Some(snapshot) = &ctx.snapshot else {
+        return refuse(ctx, Refusal::Internal);
+    };
+    let settings = &snapshot.settings;
     let trusted = &settings.trusted_proxies;
     if !trusted.is_empty() && trusted.trusts(peer(session.client_addr())) {
         let headers = &session.req_header().headers;

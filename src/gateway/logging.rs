@@ -18,10 +18,12 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx) {
         .response_written()
         .map_or(0, |response| response.status.as_u16());
     let took = ctx.started.elapsed();
-    let route = match &ctx.route {
-        Some(route) => route.metrics(),
+    let route = match (&ctx.route, &ctx.snapshot) {
+        (Some(route), _) => route.metrics(),
         // Refused before it had a route: ati has as many requests as it may.
-        None => ctx.snapshot.routes.metrics(Match::Nothing),
+        (None, Some(snapshot)) => snapshot.routes.metrics(Match::Nothing),
+        // Only a tunnel gives its snapshot back, and it has a route.
+        (None, None) => return,
     };
     route.observe(&request.method, status, took.as_secs_f64());
 

@@ -103,8 +103,12 @@ fn refuse_because<T>(
 /// texts: they can hold parts of a URL, and so a key.
 fn cause(e: &Error) -> Option<String> {
     let root = e.root_cause();
-    let is_pingoras = root.downcast_ref::<Error>().is_some();
-    (!is_pingoras).then(|| root.to_string())
+    match root.downcast_ref::<Error>() {
+        None => Some(root.to_string()),
+        Some(last) if std::ptr::eq(last, e) => None,
+        // Pingora doesn't look into an error of its own that was boxed as another one's cause.
+        Some(inner) => cause(inner),
+    }
 }
 
 #[async_trait]
@@ -225,7 +229,7 @@ impl ProxyHttp for Gateway {
         logging::run(session, e, ctx);
     }
 
-    /// Pingora's own error lines would hold the URL, and so a key. The access line takes their place.
+    /// Pingora's own error lines hold the URL, and so perhaps a key. The access line replaces them.
     fn suppress_error_log(&self, _: &Session, _: &Box<Ctx>, _: &Error) -> bool {
         true
     }

@@ -9,8 +9,8 @@ use crate::error::Refusal;
 use crate::filters::Target;
 use crate::route::Builtin;
 
-/// Answers built-ins and relays WebSockets. `Ok(false)` means that the answer is written, `Ok(true)`
-/// that the request goes to its upstream.
+/// Answers built-ins and relays WebSockets. `Ok(false)` means that the answer is written,
+/// `Ok(true)` that the request goes to its upstream.
 pub(super) async fn run(
     session: &mut Session,
     ctx: &mut Ctx,
@@ -46,10 +46,10 @@ async fn answer(
     ctx: &mut Ctx,
     services: &Services,
 ) -> Result<()> {
-    let Some(pass) = &ctx.admitted else {
+    let (Some(pass), Some(snapshot)) = (&ctx.admitted, &ctx.snapshot) else {
         return refuse(ctx, Refusal::Internal);
     };
-    let stall = ctx.snapshot.settings.limits.stall;
+    let stall = snapshot.settings.limits.stall;
     let (mut upload, body) = Upload::new(session, stall);
     let request = api::Request {
         id: ctx.request_id,
@@ -58,7 +58,7 @@ async fn answer(
     };
     let answered = tokio::select! {
         biased;
-        answered = api::answer(builtin, pass, request, &ctx.snapshot, services) => answered,
+        answered = api::answer(builtin, pass, request, snapshot, services) => answered,
         // The call of a caller that left is dropped, so that it no longer counts against a limit.
         left = upload.pump(session) => return Err(left),
     };

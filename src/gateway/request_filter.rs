@@ -3,8 +3,9 @@ use pingora_proxy::Session;
 
 use super::load::RouteGuard;
 use super::{Ctx, refuse};
-use crate::auth::signature::Verdict;
+use crate::auth::signature::{Mode, Verdict};
 use crate::clock::unix_now;
+use crate::error::Refusal;
 use crate::filters;
 use crate::route::Match;
 use crate::telemetry::record;
@@ -14,22 +15,18 @@ const JOB_ID_LENGTH: usize = 128;
 
 /// Admission. `Ok(false)` means that the request goes on to the next hook.
 pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
+    let Some(snapshot) = &ctx.snapshot else {
+        return refuse(ctx, Refusal::Internal);
+    };
     let request = session.req_header();
     let raw_header = || session.as_http1().map(|_| session.to_h1_raw());
-    let result = filters::admit(
-        request,
-        raw_header,
-        &ctx.snapshot,
-        unix_now(),
-        &mut ctx.trail,
-    )
-    .await;
+    let result = filters::admit(request, raw_header, snapshot, unix_now(), &mut ctx.trail).await;
 
-    let unmatched = || ctx.snapshot.routes.metrics(Match::Nothing).clone();
+    let unmatched = || snapshot.routes.metrics(Match::Nothing).clone();
     let route = ctx.trail.metrics.take().unwrap_or_else(unmatched);
     ctx.route = Some(RouteGuard::enter(route));
     if let Some(verdict) = ctx.trail.verdict {
-        log_signature(session, ctx, verdict);
+        log_signature(session, ctx, snapshot.settings.signature.mode, verdict);
     }
     match result {
         Ok(pass) => {
@@ -41,8 +38,7 @@ pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
 }
 
 /// Scripts of existing deployments search for these records, by message and by `"reason":"valid"`.
-fn log_signature(session: &Session, ctx: &Ctx, verdict: Verdict) {
-    let settings = &ctx.snapshot.settings;
+fn log_signature(session: &Session, ctx: &Ctx, mode: Mode, verdict: Verdict) {
     if !ctx.log.signatures || !tracing::enabled!(target: "ati::sig_verify", tracing::Level::INFO) {
         return;
     }
@@ -55,7 +51,7 @@ fn log_signature(session: &Session, ctx: &Ctx, verdict: Verdict) {
     record::emit("sig_verify", |record| {
         record
             .str("request_id", ctx.request_id.text().as_str())
-            .str("mode", settings.signature.mode.as_str())
+            .str("mode", mode.as_str())
             .bool("valid", verdict.is_valid())
             .str("reason", &verdict.reason())
             .str("job_id", job_id.unwrap_or("none"))

@@ -31,7 +31,7 @@ pub(super) async fn reply(
     for (name, value) in reply.headers {
         header.append_header(name, value)?;
     }
-    stamp(&mut header, ctx)?;
+    add_common_headers(&mut header, ctx)?;
     match reply.body {
         ReplyBody::Whole(body) => write(session, header, body).await,
         ReplyBody::Stream(body) => {
@@ -61,7 +61,7 @@ pub(super) async fn refusal(session: &mut Session, ctx: &Ctx, refusal: &Refusal)
     if let Some((name, value)) = refusal.header() {
         header.insert_header(name, value)?;
     }
-    stamp(&mut header, ctx)?;
+    add_common_headers(&mut header, ctx)?;
     write(session, header, body).await
 }
 
@@ -87,9 +87,10 @@ async fn write(session: &mut Session, mut header: ResponseHeader, body: Bytes) -
 
 /// What every answer says, an upstream's too: the request's id, and in warn mode the verdict on its
 /// signature.
-pub(super) fn stamp(header: &mut ResponseHeader, ctx: &Ctx) -> Result<()> {
+pub(super) fn add_common_headers(header: &mut ResponseHeader, ctx: &Ctx) -> Result<()> {
     header.insert_header(REQUEST_ID, ctx.request_id.text().as_bytes())?;
-    if ctx.snapshot.settings.signature.mode == Mode::Warn
+    if let Some(snapshot) = &ctx.snapshot
+        && snapshot.settings.signature.mode == Mode::Warn
         && let Some(verdict) = ctx.trail.verdict
     {
         header.insert_header("x-signature-status", verdict.reason().as_ref())?;

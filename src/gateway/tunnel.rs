@@ -6,6 +6,7 @@ mod relay;
 mod replay;
 
 use std::error::Error as StdError;
+use std::sync::Arc;
 
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderName, Method, Version};
@@ -18,11 +19,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::upstream_request_filter::prepare;
 use super::{Ctx, fail_to_proxy, refuse, refuse_because, respond, upstream_response_filter};
-use crate::egress::{Attempt, Unresolved, peer};
+use crate::egress::{Attempt, Resolver, Unresolved, peer};
 use crate::error::{Refusal, UpstreamFault};
 use crate::hop_by_hop;
 use crate::route::Route;
-use crate::snapshot::Snapshot;
 
 /// The longest head of a handshake's response.
 const MAX_HEAD: usize = 64 << 10;
@@ -67,7 +67,7 @@ pub(super) fn is_asked_for(request: &RequestHeader) -> bool {
         && lists(CONNECTION, "upgrade")
 }
 
-/// The caller gets its 101 only after the upstream's. Any other answer of the upstream is passed on.
+/// The caller gets its 101 only after the upstream's. Another answer of the upstream is passed on.
 pub(super) async fn run(
     session: &mut Session,
     ctx: &mut Ctx,
@@ -76,7 +76,7 @@ pub(super) async fn run(
     if !session.is_body_empty() {
         return refuse(ctx, Refusal::BadRequest);
     }
-    let Some(forward) = ctx.forward() else {
+    let (Some(forward), Some(snapshot)) = (ctx.forward(), &ctx.snapshot) else {
         return refuse(ctx, Refusal::Internal);
     };
     let route = &forward.route;
@@ -87,7 +87,8 @@ pub(super) async fn run(
     request.insert_header(UPGRADE, "websocket")?;
 
     let connect = route.upstream.timeouts.connect;
-    let opened = tokio::time::timeout(connect, open(route, ctx, dialer, &request)).await;
+    let opened =
+        tokio::time::timeout(connect, open(route, &snapshot.resolver, dialer, &request)).await;
     let (upstream, mut answer, early) = match opened {
         Ok(Ok(opened)) => opened,
         Ok(Err(HandshakeFailure { fault, cause })) => {
@@ -102,16 +103,16 @@ pub(super) async fn run(
     if !forward.forwards_authorization {
         route.attachment.observe(answer.status.as_u16());
     }
-    upstream_response_filter::note_request_id(&answer, ctx);
+    upstream_response_filter::record_upstream_id(&answer, ctx);
     if answer.status.as_u16() != 101 {
         return decline(session, ctx, answer).await;
     }
-    respond::stamp(&mut answer, ctx)?;
+    respond::add_common_headers(&mut answer, ctx)?;
     let Some((caller, sent_early)) = take_over(session, &answer).await else {
         return refuse(ctx, Refusal::Internal);
     };
-    // A tunnel may live for days. It must not keep the keys of its snapshot in memory.
-    ctx.snapshot = Snapshot::retired();
+    // The route holds credentials too.
+    ctx.snapshot = None;
     ctx.admitted = None;
     let (_guard, closing) = ctx.in_flight.load.enter_tunnel();
     let passed = relay::run(caller, upstream, &answer, sent_early, early, closing).await;
@@ -148,13 +149,13 @@ fn strip_hop_by_hop(request: &mut RequestHeader) {
 /// tunnel.
 async fn open(
     route: &Route,
-    ctx: &Ctx,
+    resolver: &Arc<Resolver>,
     dialer: &TransportConnector,
     request: &RequestHeader,
 ) -> std::result::Result<(Stream, ResponseHeader, Vec<u8>), HandshakeFailure> {
     let addresses = route
         .upstream
-        .addresses(&ctx.snapshot.resolver)
+        .addresses(resolver)
         .await
         .map_err(|Unresolved| UpstreamFault::Unresolved)?;
     let mut failure = HandshakeFailure::from(UpstreamFault::Connect);
@@ -244,7 +245,7 @@ async fn decline(session: &mut Session, ctx: &mut Ctx, mut answer: ResponseHeade
     upstream_response_filter::strip_hop_by_hop(&mut answer);
     answer.remove_header("transfer-encoding");
     answer.insert_header("content-length", 0)?;
-    respond::stamp(&mut answer, ctx)?;
+    respond::add_common_headers(&mut answer, ctx)?;
     session.set_keepalive(None);
     session
         .write_response_header(Box::new(answer), true)
@@ -252,8 +253,8 @@ async fn decline(session: &mut Session, ctx: &mut Ctx, mut answer: ResponseHeade
     Ok(false)
 }
 
-/// Take the caller's connection out of Pingora's session. In its place stays a session that has seen
-/// the same request and the same answer, for the hooks that Pingora still calls.
+/// Take the caller's connection out of Pingora's session. In its place stays a session that has
+/// seen the same request and the same answer, for the hooks that Pingora still calls.
 async fn take_over(session: &mut Session, answer: &ResponseHeader) -> Option<(Stream, Vec<u8>)> {
     let stand_in = replay::session(session.to_h1_raw(), answer).await?;
     let mut real = *std::mem::replace(&mut session.downstream_session, stand_in);

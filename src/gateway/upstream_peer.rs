@@ -13,12 +13,12 @@ use crate::filters::Forward;
 /// Runs once per attempt. Each attempt takes the next address; together they have connect_timeout.
 pub(super) async fn run(session: &Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
     let since = *ctx.dial.since.get_or_insert_with(Instant::now);
-    let Some(Forward { route, .. }) = ctx.forward() else {
+    let (Some(Forward { route, .. }), Some(snapshot)) = (ctx.forward(), &ctx.snapshot) else {
         return refuse(ctx, Refusal::Internal);
     };
     let addresses = match &ctx.dial.addresses {
         Some(addresses) => addresses.clone(),
-        None => match route.upstream.addresses(&ctx.snapshot.resolver).await {
+        None => match route.upstream.addresses(&snapshot.resolver).await {
             Ok(addresses) => addresses,
             Err(Unresolved) => {
                 return refuse(ctx, Refusal::Upstream(UpstreamFault::Unresolved));

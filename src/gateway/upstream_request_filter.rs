@@ -33,7 +33,9 @@ pub(super) fn prepare(request: &mut RequestHeader, forward: &Forward, ctx: &Ctx)
     let target = route.target(&forward.path, request.uri.query(), with_auth);
     request.set_raw_path(&target)?;
     request.insert_header(HOST, route.host_header.clone())?;
-    if ctx.snapshot.settings.forward_request_id {
+    if let Some(snapshot) = &ctx.snapshot
+        && snapshot.settings.forward_request_id
+    {
         request.insert_header(request_id::HEADER, ctx.request_id.text().as_bytes())?;
     }
     route

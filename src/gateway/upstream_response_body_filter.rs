@@ -4,7 +4,7 @@ use pingora_error::Result;
 use super::{Ctx, refuse};
 use crate::error::{Refusal, UpstreamFault};
 
-/// A body over the cap: the caller gets 502 if nothing was sent yet, and a cut connection otherwise.
+/// A body over the cap: the caller gets 502 if nothing was sent yet, otherwise a cut connection.
 pub(super) fn run(body: Option<&Bytes>, ctx: &mut Ctx) -> Result<()> {
     ctx.traffic.response += body.map_or(0, |body| body.len() as u64);
     let cap = ctx

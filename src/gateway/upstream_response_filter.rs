@@ -18,12 +18,12 @@ pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
         forward.route.attachment.observe(response.status.as_u16());
     }
     strip_hop_by_hop(response);
-    note_request_id(response, ctx);
-    respond::stamp(response, ctx)
+    record_upstream_id(response, ctx);
+    respond::add_common_headers(response, ctx)
 }
 
 /// Keep the upstream's own id for the access line: its operator asks for it.
-pub(super) fn note_request_id(response: &ResponseHeader, ctx: &mut Ctx) {
+pub(super) fn record_upstream_id(response: &ResponseHeader, ctx: &mut Ctx) {
     let id = response.headers.get(request_id::HEADER);
     ctx.upstream_request_id = id.and_then(readable_id).map(Box::from);
 }

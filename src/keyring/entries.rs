@@ -1,7 +1,7 @@
 //! Parses a JSON object of strings. Its values are copied from the text straight to locked memory.
 //!
-//! serde_json only finds where the values are. Its own string decoding would leave them in a heap buffer that is never
-//! wiped.
+//! serde_json only finds where the values are. Its own string decoding would leave them in a heap
+//! buffer that is never wiped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -83,8 +83,8 @@ fn unescape(mut text: &str, out: &mut Locked) -> Option<()> {
     out.push(text.as_bytes()).ok().map(drop)
 }
 
-/// The character of the hexadecimal digits after `\u`. Where they are the first half of a surrogate pair, a second escape
-/// follows.
+/// The character of the hexadecimal digits after `\u`. Where they are the first half of a surrogate
+/// pair, a second escape follows.
 fn unicode(text: &str) -> Option<(char, &str)> {
     let unit = |text: &str| u32::from_str_radix(text.get(..4)?, 16).ok();
     let first = unit(text)?;

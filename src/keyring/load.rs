@@ -1,5 +1,6 @@
-//! Loads the keyring from the first form that is there: `keyring.enc` with a one-shot key, with the session key of an earlier
-//! one-shot key, or with the persistent key; then plaintext credentials; then nothing.
+//! Loads the keyring from the first form that is there: `keyring.enc` with a one-shot key, with the
+//! session key of an earlier one-shot key, or with the persistent key; then plaintext credentials;
+//! then nothing.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -61,7 +62,8 @@ pub enum Fallback {
 pub struct Loaded {
     pub keyring: Keyring,
     pub warnings: Vec<Problem>,
-    /// The one-shot key, to be kept for reloads: its file is gone, and a rotated keyring.enc is sealed with it.
+    /// The one-shot key, to be kept for reloads: its file is gone, and a rotated keyring.enc is
+    /// sealed with it.
     pub session_key: Option<SessionKey>,
 }
 
@@ -129,8 +131,8 @@ pub fn load_environment() -> Keyring {
     Keyring::new(entries, Source::Environment)
 }
 
-/// Tries the keys in their order. A key that can't be used is skipped; it is reported as a warning, or in the error where
-/// none opens the keyring.
+/// Tries the keys in their order. A key that can't be used is skipped; it is reported as a warning,
+/// or in the error where none opens the keyring.
 fn open(
     places: &Places,
     session_key: Option<&SessionKey>,

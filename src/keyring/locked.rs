@@ -1,5 +1,5 @@
-//! Memory for secrets: pages of its own, kept out of swap and core dumps where the kernel allows it, and wiped before they
-//! are unmapped.
+//! Memory for secrets: pages of its own, kept out of swap and core dumps where the kernel allows
+//! it, and wiped before they are unmapped.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -18,14 +18,16 @@ pub fn refused() -> bool {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// A buffer of fixed capacity on locked pages. It never moves and never reallocates, so it leaves no copies.
+/// A buffer of fixed capacity on locked pages. It never moves and never reallocates, so it leaves
+/// no copies.
 pub struct Locked {
     start: NonNull<u8>,
     capacity: usize,
     len: usize,
 }
 
-// SAFETY: the pages belong to this value alone, and access follows the borrow rules of `&self` and `&mut self`.
+// SAFETY: the pages belong to this value alone, and access follows the borrow rules of `&self` and
+// `&mut self`.
 unsafe impl Send for Locked {}
 // SAFETY: as above; there is no interior mutability.
 unsafe impl Sync for Locked {}
@@ -34,7 +36,8 @@ impl Locked {
     pub fn with_capacity(capacity: usize) -> io::Result<Self> {
         let page = page_size();
         let capacity = capacity.max(1).div_ceil(page) * page;
-        // SAFETY: an anonymous private mapping at an address of the kernel's choice aliases nothing.
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice aliases
+        // nothing.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -48,7 +51,8 @@ impl Locked {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the range was mapped above. Both calls are best effort: a refusal is recorded, and not fatal.
+        // SAFETY: the range was mapped above. Both calls are best effort: a refusal is recorded,
+        // and not fatal.
         let kept = unsafe {
             let locked = libc::mlock(start, capacity) == 0;
             let undumped = libc::madvise(start, capacity, libc::MADV_DONTDUMP) == 0;
@@ -107,7 +111,8 @@ impl Locked {
     }
 
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the first `len` bytes are within the mapping, initialised by the kernel (zero) or by `push` and `read`.
+        // SAFETY: the first `len` bytes are within the mapping, initialised by the kernel (zero) or
+        // by `push` and `read`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 

@@ -1,4 +1,5 @@
-//! Secrets: the type that holds them, the files that they come from, and the order in which those are tried.
+//! Secrets: the type that holds them, the files that they come from, and the order in which those
+//! are tried.
 
 mod credentials;
 mod entries;

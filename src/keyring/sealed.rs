@@ -1,5 +1,5 @@
-//! `keyring.enc`: a 12-byte nonce, then the AES-256-GCM ciphertext of the JSON with its 16-byte tag. The key is written as
-//! base64 of 32 bytes.
+//! `keyring.enc`: a 12-byte nonce, then the AES-256-GCM ciphertext of the JSON with its 16-byte
+//! tag. The key is written as base64 of 32 bytes.
 
 use std::io;
 

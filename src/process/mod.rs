@@ -1,9 +1,10 @@
-//! Child processes. They are started from one thread that lives as long as we do, know nothing of our environment but what they are
-//! given, and end with everything that they started.
+//! Child processes. They are started from one thread that lives as long as ati does, get a chosen
+//! environment, and are killed together with everything that they started.
 
-mod stay;
+mod resident;
 mod supervisor;
 
+use std::ffi::OsString;
 use std::process::Stdio;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -14,31 +15,32 @@ use tokio::process::{Child, Command};
 use tokio::runtime::{Builder, Handle};
 use zeroize::Zeroizing;
 
-pub use stay::{COMMAND as SUPERVISE, Lifeline, Resident, Streams, start};
+pub use resident::{COMMAND as SUPERVISE, Lifeline, Resident, Streams, start};
 pub use supervisor::supervise;
 
 /// A program to run to its end.
 pub struct Spec {
     pub program: String,
     pub args: Vec<String>,
-    /// On top of the few variables of ours that a child may see. Values may be secrets.
+    /// Added to PATH, HOME and TMPDIR of ati. Values may be secrets.
     pub env: Vec<(String, Zeroizing<String>)>,
-    /// All of our environment, for a command of whoever runs us.
+    /// Whether the child gets the whole environment of ati: for a command that the operator of ati
+    /// chose.
     pub inherit: bool,
     pub timeout: Duration,
-    /// More than this on either stream is a fault.
+    /// More than this on either stream is an error.
     pub max_output: usize,
 }
 
 pub struct Finished {
-    /// None where a signal ended it.
+    /// None if a signal ended it.
     pub code: Option<i32>,
     pub stdout: Zeroizing<Vec<u8>>,
     pub stderr: Zeroizing<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum ProcessError {
     #[error("can't be started: {0}")]
     Spawn(String),
     #[error("timed out")]
@@ -49,7 +51,13 @@ pub enum Fault {
     Output(String),
 }
 
-/// The runtime that children belong to. `None` where the system has no thread for it.
+impl ProcessError {
+    fn no_thread() -> Self {
+        ProcessError::Spawn("no thread for it".to_owned())
+    }
+}
+
+/// The thread that owns all children. None if the system has no thread for it.
 static CHILDREN: LazyLock<Option<Handle>> = LazyLock::new(|| {
     let runtime = Builder::new_current_thread().enable_all().build().ok()?;
     let handle = runtime.handle().clone();
@@ -60,31 +68,48 @@ static CHILDREN: LazyLock<Option<Handle>> = LazyLock::new(|| {
     Some(handle)
 });
 
-/// What a child inherits of our environment.
-static INHERITED: LazyLock<Vec<(&str, std::ffi::OsString)>> = LazyLock::new(|| {
-    ["PATH", "HOME", "TMPDIR"]
-        .into_iter()
-        .filter_map(|name| Some((name, std::env::var_os(name)?)))
-        .collect()
+/// What children inherit of the environment of ati, read once. Nothing in ati changes it later.
+static INHERITED: LazyLock<InheritedEnv> = LazyLock::new(|| InheritedEnv {
+    path: std::env::var_os("PATH"),
+    home: std::env::var_os("HOME"),
+    tmpdir: std::env::var_os("TMPDIR"),
 });
 
-/// Run it. The child ends in time even where nobody waits for it any more.
-pub async fn run(spec: Spec) -> Result<Finished, Fault> {
-    let nobody = || Fault::Spawn("no thread for it".to_owned());
-    let children = CHILDREN.as_ref().ok_or_else(nobody)?;
-    children.spawn(attend(spec)).await.map_err(|_| nobody())?
+struct InheritedEnv {
+    path: Option<OsString>,
+    home: Option<OsString>,
+    tmpdir: Option<OsString>,
 }
 
-async fn attend(spec: Spec) -> Result<Finished, Fault> {
-    let mut child = spawn(&spec).map_err(|e| Fault::Spawn(e.to_string()))?;
+impl InheritedEnv {
+    fn variables(&self) -> impl Iterator<Item = (&'static str, &OsString)> {
+        let all = [
+            ("PATH", &self.path),
+            ("HOME", &self.home),
+            ("TMPDIR", &self.tmpdir),
+        ];
+        all.into_iter()
+            .filter_map(|(name, value)| Some((name, value.as_ref()?)))
+    }
+}
+
+/// Runs it to its end. The child is killed in time even if the caller leaves.
+pub async fn run(spec: Spec) -> Result<Finished, ProcessError> {
+    let children = CHILDREN.as_ref().ok_or_else(ProcessError::no_thread)?;
+    let finished = children.spawn(run_to_end(spec)).await;
+    finished.map_err(|_| ProcessError::no_thread())?
+}
+
+async fn run_to_end(spec: Spec) -> Result<Finished, ProcessError> {
+    let mut child = spawn(&spec).map_err(|e| ProcessError::Spawn(e.to_string()))?;
     let group = child
         .id()
         .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     let ended =
         tokio::time::timeout(spec.timeout, finish(&mut child, group, spec.max_output)).await;
-    end_group(group);
+    kill_group(group);
     let _ = child.wait().await;
-    ended.unwrap_or(Err(Fault::Timeout))
+    ended.unwrap_or(Err(ProcessError::Timeout))
 }
 
 fn spawn(spec: &Spec) -> std::io::Result<Child> {
@@ -94,9 +119,7 @@ fn spawn(spec: &Spec) -> std::io::Result<Child> {
         .map(|(name, value)| (name.as_str(), value.as_str()));
     let mut command = Command::new(&spec.program);
     if !spec.inherit {
-        command
-            .env_clear()
-            .envs(INHERITED.iter().map(|(name, value)| (name, value)));
+        command.env_clear().envs(INHERITED.variables());
     }
     command
         .args(&spec.args)
@@ -109,13 +132,17 @@ fn spawn(spec: &Spec) -> std::io::Result<Child> {
         .spawn()
 }
 
-async fn finish(child: &mut Child, group: Option<Pid>, max: usize) -> Result<Finished, Fault> {
+async fn finish(
+    child: &mut Child,
+    group: Option<Pid>,
+    max: usize,
+) -> Result<Finished, ProcessError> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let exit = async {
         let status = child.wait().await;
-        // Whoever it left behind would hold its output open.
-        end_group(group);
-        status.map_err(|e| Fault::Output(e.to_string()))
+        // Processes that it left behind would hold its output open.
+        kill_group(group);
+        status.map_err(|e| ProcessError::Output(e.to_string()))
     };
     let (status, stdout, stderr) = tokio::try_join!(exit, read(stdout, max), read(stderr, max))?;
     Ok(Finished {
@@ -128,24 +155,24 @@ async fn finish(child: &mut Child, group: Option<Pid>, max: usize) -> Result<Fin
 async fn read(
     stream: Option<impl AsyncRead + Unpin>,
     max: usize,
-) -> Result<Zeroizing<Vec<u8>>, Fault> {
+) -> Result<Zeroizing<Vec<u8>>, ProcessError> {
     let mut all = Zeroizing::new(Vec::new());
     if let Some(stream) = stream {
         stream
             .take(max as u64 + 1)
             .read_to_end(&mut all)
             .await
-            .map_err(|e| Fault::Output(e.to_string()))?;
+            .map_err(|e| ProcessError::Output(e.to_string()))?;
     }
     if all.len() > max {
-        return Err(Fault::TooMuch(max));
+        return Err(ProcessError::TooMuch(max));
     }
     Ok(all)
 }
 
-fn end_group(group: Option<Pid>) {
+fn kill_group(group: Option<Pid>) {
     if let Some(group) = group {
-        // It is usually gone already.
+        // It fails where all of them have ended.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
@@ -167,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_child_sees_what_it_is_given() {
+    async fn child_gets_the_given_environment_only() {
         let finished = run(shell(
             "echo $GIVEN ${CARGO_MANIFEST_DIR:-nothing}; echo oops >&2; exit 3",
         ))
@@ -179,26 +206,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_child_ends_in_time_with_all_its_children() {
+    async fn child_that_times_out_is_killed_with_its_children() {
         let started = Instant::now();
         let spec = Spec {
             timeout: Duration::from_millis(200),
             ..shell("sleep 60 & sleep 60")
         };
-        assert_eq!(run(spec).await.err(), Some(Fault::Timeout));
-        // It ends at once, but what it started would hold its output open for a minute.
+        assert_eq!(run(spec).await.err(), Some(ProcessError::Timeout));
+        // It ends at once; the process that it started would hold its output open for a minute.
         run(shell("sleep 60 &")).await.unwrap();
         assert!(started.elapsed() < Duration::from_secs(15));
     }
 
     #[tokio::test]
-    async fn too_much_output_and_no_program_are_faults() {
+    async fn too_much_output_and_a_missing_program_are_errors() {
         let much = run(shell("head -c 5000 /dev/zero")).await.err();
-        assert_eq!(much, Some(Fault::TooMuch(1000)));
+        assert_eq!(much, Some(ProcessError::TooMuch(1000)));
         let spec = Spec {
             program: "/nonexistent/program".into(),
             ..shell("")
         };
-        assert!(matches!(run(spec).await.err(), Some(Fault::Spawn(_))));
+        assert!(matches!(
+            run(spec).await.err(),
+            Some(ProcessError::Spawn(_))
+        ));
     }
 }

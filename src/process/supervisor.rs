@@ -1,5 +1,6 @@
-//! A process of ours between us and a child that stays. It holds the other end of the pipe that we write to: when that closes, however we
-//! ended, it ends the child and everything that the child has started.
+//! The supervisor: a process of ati between the proxy and a resident child. It holds the read end
+//! of the pipe that is the child's input. When the proxy ends, in whatever way, the pipe closes,
+//! and the supervisor kills the child and everything that the child has started.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -7,50 +8,53 @@ use std::io::stdin;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, pidfd_open,
     set_child_subreaper, wait,
 };
 
-/// How long a child that was told to end, by the end of its input, has for it.
+/// How long a child has to end after its input has closed.
 const GRACE: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(10);
-/// Whoever forks faster than we kill for so long is left to the system's limits.
-const HUNT: Duration = Duration::from_secs(5);
+/// Descendants are killed for so long. Processes that fork faster are left to the system's limits.
+const KILL_TIME: Duration = Duration::from_secs(5);
 
-/// Run the program on our own standard streams until it ends, our input closes, or whoever started us is gone. Returns its exit code.
+/// Runs the program on the supervisor's own standard streams until the program ends, the input
+/// closes or the parent process is gone. Returns the program's exit code.
 pub fn supervise(program: &OsString, args: &[OsString]) -> std::io::Result<u8> {
     let parent = getppid();
     let parent = parent.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-    // Whoever leaves its parents becomes our child, and can't hide.
+    // A descendant whose parent has ended becomes a child of the supervisor, and is found.
     set_child_subreaper(Some(getpid()))?;
     let mut child = spawn_expendable(Command::new(program).args(args))?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let ended = Arc::new(AtomicBool::new(false));
-    let hunting = Arc::new(Mutex::new(()));
+    // Held by the one thread that kills.
+    let killing = Arc::new(Mutex::new(()));
     {
-        let (ended, hunting) = (ended.clone(), hunting.clone());
+        let (ended, killing) = (ended.clone(), killing.clone());
         std::thread::spawn(move || {
-            wait_for_the_end(parent.as_ref());
-            let told = Instant::now();
-            while told.elapsed() < GRACE && !ended.load(Ordering::Acquire) {
+            wait_until_unneeded(parent.as_ref());
+            let input_closed = Instant::now();
+            while input_closed.elapsed() < GRACE && !ended.load(Ordering::Acquire) {
                 std::thread::sleep(TICK);
             }
-            let _one = hunting.lock().unwrap_or_else(PoisonError::into_inner);
-            end_all(pid.filter(|_| !ended.load(Ordering::Acquire)));
+            let _turn = killing.lock();
+            kill_all(pid.filter(|_| !ended.load(Ordering::Acquire)));
             std::process::exit(0);
         });
     }
-    // The other thread may have counted it already; then it has ended, too.
+    // Fails if the other thread has already waited for it; then it has ended as well.
     let status = child.wait();
     ended.store(true, Ordering::Release);
-    let _one = hunting.lock().unwrap_or_else(PoisonError::into_inner);
-    end_all(None);
+    let _turn = killing.lock();
+    kill_all(None);
     let code = status.map_or(1, |status| {
         let signalled = status.signal().map(|signal| 128 + signal);
         status.code().or(signalled).unwrap_or(1)
@@ -58,36 +62,38 @@ pub fn supervise(program: &OsString, args: &[OsString]) -> std::io::Result<u8> {
     Ok(u8::try_from(code).unwrap_or(1))
 }
 
-/// Where memory runs out, the child goes before the appliance, whose place in that order it would inherit; and before us, who end what it has
-/// started. Whoever has a place behind others may give it up, and have it back. Where that can't be done, it stays as it is.
+/// Resets the child's oom_score_adj to 0: it would inherit a negative one, and has to be killed
+/// before the proxy and this supervisor when memory runs out. Without the permission to do so, the
+/// child keeps the inherited one.
 fn spawn_expendable(command: &mut Command) -> std::io::Result<Child> {
     with_neutral_score("/proc/self/oom_score_adj", || command.spawn())
 }
 
 /// Runs `spawn` while the score in this file is 0 instead of negative.
 fn with_neutral_score<T>(file: &str, spawn: impl FnOnce() -> T) -> T {
-    let ours = std::fs::read_to_string(file).ok();
-    let spared = ours.filter(|score| score.trim().parse::<i32>().is_ok_and(|score| score < 0));
-    if spared.is_some() {
+    let inherited = std::fs::read_to_string(file).ok();
+    let negative =
+        inherited.filter(|score| score.trim().parse::<i32>().is_ok_and(|score| score < 0));
+    if negative.is_some() {
         let _ = std::fs::write(file, "0");
     }
     let spawned = spawn();
-    if let Some(score) = spared {
+    if let Some(score) = negative {
         let _ = std::fs::write(file, score.trim());
     }
     spawned
 }
 
-/// Nobody writes to our input any more, or nobody is there to: a child can keep the pipe open, but not its reader's parent alive. What is in
-/// the pipe is the child's, so it isn't read.
-fn wait_for_the_end(parent: Option<&OwnedFd>) {
+/// Waits until the input is closed or the parent is gone: a child can hold the pipe open, but not
+/// keep the parent alive. The input isn't read, it belongs to the child.
+fn wait_until_unneeded(parent: Option<&OwnedFd>) {
     let input = stdin();
-    let over = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    let closed = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
     loop {
         let mut fds = vec![PollFd::new(&input, PollFlags::empty())];
         fds.extend(parent.map(|parent| PollFd::new(parent, PollFlags::IN)));
         match poll(&mut fds, None) {
-            Ok(_) if fds[0].revents().intersects(over) => return,
+            Ok(_) if fds[0].revents().intersects(closed) => return,
             Ok(_)
                 if fds
                     .get(1)
@@ -101,24 +107,25 @@ fn wait_for_the_end(parent: Option<&OwnedFd>) {
     }
 }
 
-/// The child first, which is known even where `/proc` isn't there; then until nobody is left.
-fn end_all(child: Option<Pid>) {
+/// Kills the child first, which is known even without `/proc`, then all descendants until none is
+/// left.
+fn kill_all(child: Option<Pid>) {
     if let Some(child) = child {
         let _ = kill_process(child, Signal::KILL);
     }
     let begun = Instant::now();
-    while begun.elapsed() < HUNT {
+    while begun.elapsed() < KILL_TIME {
         while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
-        // Between a look and a kill, somebody may have been born.
-        if end_descendants(getpid()) == 0 {
+        // Between the listing and a kill, a process may have forked.
+        if kill_descendants(getpid()) == 0 {
             return;
         }
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// Kill everybody below this process. Returns how many there were.
-pub fn end_descendants(of: Pid) -> usize {
+/// Kills all descendants of this process. Returns how many there were.
+pub fn kill_descendants(of: Pid) -> usize {
     let found = descendants(of);
     for pid in &found {
         let _ = kill_process(*pid, Signal::KILL);
@@ -126,7 +133,7 @@ pub fn end_descendants(of: Pid) -> usize {
     found.len()
 }
 
-/// Children, their children, and so on, but for those who only wait to be counted.
+/// Children, their children, and so on, without zombies.
 fn descendants(of: Pid) -> Vec<Pid> {
     let mut children: HashMap<i32, Vec<(i32, bool)>> = HashMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -137,7 +144,7 @@ fn descendants(of: Pid) -> Vec<Pid> {
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else {
             continue;
         };
-        if let Some((parent, lives)) = standing(&stat) {
+        if let Some((parent, lives)) = parent_and_life(&stat) {
             children.entry(parent).or_default().push((pid, lives));
         }
     }
@@ -152,9 +159,10 @@ fn descendants(of: Pid) -> Vec<Pid> {
     found
 }
 
-/// From `/proc/<pid>/stat`: the parent, and whether it lives. The name in brackets may contain anything, brackets included. One whose first thread
-/// has ended looks dead, and isn't while it has others.
-fn standing(stat: &str) -> Option<(i32, bool)> {
+/// Reads `/proc/<pid>/stat`: the parent, and whether the process lives. The name in brackets may
+/// contain anything, brackets included. A process whose first thread has ended is shown as a zombie
+/// but lives while it has other threads.
+fn parent_and_life(stat: &str) -> Option<(i32, bool)> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let state = fields.next()?;
@@ -171,28 +179,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parents_are_read_whatever_a_process_is_called() {
-        assert_eq!(standing("12 (node) S 7 12 12 0"), Some((7, true)));
-        assert_eq!(standing("12 (a) b) R 1) S 7 12"), Some((7, true)));
-        assert_eq!(standing("12 (gone) Z 7 12"), Some((7, false)));
+    fn parent_is_read_whatever_the_process_is_called() {
+        assert_eq!(parent_and_life("12 (node) S 7 12 12 0"), Some((7, true)));
+        assert_eq!(parent_and_life("12 (a) b) R 1) S 7 12"), Some((7, true)));
+        assert_eq!(parent_and_life("12 (gone) Z 7 12"), Some((7, false)));
         let headless = "12 (a) Z 7 12 12 0 -1 4 0 0 0 0 0 0 0 0 20 0 2 0 99";
-        assert_eq!(standing(headless), Some((7, true)));
-        assert_eq!(standing("nonsense"), None);
-        let ours = std::fs::read_to_string("/proc/self/stat").unwrap();
-        assert!(standing(&ours).unwrap().1);
+        assert_eq!(parent_and_life(headless), Some((7, true)));
+        assert_eq!(parent_and_life("nonsense"), None);
+        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
+        assert!(parent_and_life(&own).unwrap().1);
     }
 
     #[test]
-    fn a_child_is_not_spared_where_memory_runs_out() {
+    fn child_of_a_spared_process_is_not_spared_by_the_oom_killer() {
         // Few processes may lower the real score, so a file stands for it.
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("oom_score_adj");
         let path = file.to_str().unwrap();
         let score = || std::fs::read_to_string(&file).unwrap();
-        for (ours, inherited) in [("-100\n", "0"), ("0\n", "0\n"), ("300\n", "300\n")] {
-            std::fs::write(&file, ours).unwrap();
+        for (before, inherited) in [("-100\n", "0"), ("0\n", "0\n"), ("300\n", "300\n")] {
+            std::fs::write(&file, before).unwrap();
             assert_eq!(with_neutral_score(path, score), inherited);
-            assert_eq!(score().trim(), ours.trim());
+            assert_eq!(score().trim(), before.trim());
         }
         // The real one, lowered where this process may do so.
         let real = "/proc/self/oom_score_adj";

@@ -1,11 +1,12 @@
-//! Containers for what outlives a snapshot: minted credentials, sessions and rate windows. They hold
-//! values by key, and know nothing of where these come from.
+//! Containers for what outlives a snapshot: a cache of minted credentials, a pool of sessions,
+//! windows of rate limits. They hold values by key and know nothing of how these are made.
+//! `exec::SharedState` holds one of each.
 
-mod fresh;
 mod pool;
 mod rate;
+mod renewing_cache;
 
 pub use crate::derived_key::Key;
-pub use fresh::{Fresh, Made};
-pub use pool::{Pool, Pooled};
-pub use rate::{Exceeded, Windows};
+pub use pool::{Pool, PooledSession, Removal};
+pub use rate::{RateExceeded, RateWindows};
+pub use renewing_cache::{Renewed, RenewingCache};

@@ -1,56 +1,58 @@
-//! How often whom: sliding windows of calls, exact however many come at once. They survive a restart in `rate-state.json`, and processes
-//! of the command line share that file.
+//! Rate limits: sliding windows of calls for each subject and limit, exact however many calls come
+//! at once. They survive a restart in `rate-state.json`, and processes of the command line share
+//! that file.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::auth::rate::Rate;
 use crate::clock::unix_millis;
 use crate::files;
 
-/// No window is longer.
+/// The longest window, in milliseconds.
 const DAY: u64 = 86_400_000;
 const SECOND: u64 = 1000;
-/// Windows of subjects that left are thrown out, but not before there are this many.
-const MANY: usize = 10_000;
+/// Windows without recent calls are removed once there are more than this.
+const SWEEP_ABOVE: usize = 10_000;
 
-/// A limit that is used up.
+/// The limit that a call exceeds.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Exceeded {
+pub struct RateExceeded {
     pub pattern: String,
     pub count: usize,
     pub rate: Rate,
 }
 
-pub struct Windows {
-    calls: Mutex<Calls>,
+pub struct RateWindows {
+    calls: Mutex<CallTimes>,
     file: PathBuf,
     dirty: AtomicBool,
 }
 
 #[derive(Default)]
-struct Calls {
+struct CallTimes {
     /// By `<subject> <pattern>`.
     windows: HashMap<String, Window>,
-    /// How many there may be before somebody looks for those that can go.
-    many: usize,
+    /// Windows without recent calls are looked for once there are more than this.
+    sweep_above: usize,
 }
 
 #[derive(Default)]
 struct Window {
     /// In milliseconds, oldest first.
     times: VecDeque<u64>,
-    /// The longest that anybody looks back: one subject may have tokens with different limits.
+    /// The longest of the limits that count here, in milliseconds: one subject may have tokens with
+    /// different limits.
     length: u64,
 }
 
 impl Window {
-    /// How many calls the last so many milliseconds had.
+    /// How many calls there were in the last `length` milliseconds.
     fn count(&mut self, length: u64, now: u64) -> usize {
         self.length = self.length.max(length);
         let begin = |length: u64| now.saturating_sub(length);
@@ -65,37 +67,37 @@ impl Window {
     }
 }
 
-/// The file, as existing deployments write it: Unix seconds.
+/// `rate-state.json`, as existing deployments write it: Unix seconds.
 #[derive(Default, Serialize, Deserialize)]
-struct State {
+struct RateFile {
     calls: BTreeMap<String, Vec<u64>>,
 }
 
-impl Windows {
+impl RateWindows {
     pub fn new(ati_dir: &Path) -> Self {
-        Windows {
+        RateWindows {
             calls: Mutex::default(),
             file: ati_dir.join("rate-state.json"),
             dirty: AtomicBool::new(false),
         }
     }
 
-    /// Count one call against every limit, or against none where one is used up.
+    /// Counts one call against every limit, or against none if it exceeds one.
     pub fn admit<'a>(
         &self,
         subject: &str,
         limits: impl Iterator<Item = &'a (String, Rate)> + Clone,
         now: u64,
-    ) -> Result<(), Exceeded> {
+    ) -> Result<(), RateExceeded> {
         if limits.clone().next().is_none() {
             return Ok(());
         }
-        let mut calls = self.lock();
+        let mut calls = self.calls.lock();
         for (pattern, rate) in limits.clone() {
             let window = calls.windows.entry(key(subject, pattern)).or_default();
             let count = window.count(rate.unit.seconds() * 1000, now);
             if count >= rate.limit as usize {
-                return Err(Exceeded {
+                return Err(RateExceeded {
                     pattern: pattern.clone(),
                     count,
                     rate: *rate,
@@ -107,27 +109,29 @@ impl Windows {
                 window.times.push_back(now);
             }
         }
-        if calls.windows.len() > calls.many.max(MANY) {
+        if calls.windows.len() > calls.sweep_above.max(SWEEP_ABOVE) {
             let horizon = now.saturating_sub(DAY);
             let live = |window: &Window| window.times.back().is_some_and(|at| *at > horizon);
             calls.windows.retain(|_, window| live(window));
-            calls.many = 2 * calls.windows.len();
+            calls.sweep_above = 2 * calls.windows.len();
         }
         self.dirty.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// What the file says, for a process that begins. A file that can't be read limits nobody, and is said so.
+    /// Reads the file when the server starts. Without a readable one, counting begins at zero.
     pub fn load(&self) {
         match self.read() {
             Ok(state) => self.take_over(state),
             Err(e) => {
-                tracing::warn!(file = %self.file.display(), "rate state can't be read, and starts anew: {e}")
+                let file = self.file.display();
+                tracing::warn!(%file, error = %e, "rate state can't be read, and starts anew");
             }
         }
     }
 
-    /// Write what changed since the last time. What others wrote about other subjects stays.
+    /// Writes the windows to the file if calls were counted since the last time. Windows of other
+    /// processes stay in the file.
     pub fn save(&self) -> io::Result<()> {
         if !self.dirty.swap(false, Ordering::AcqRel) {
             return Ok(());
@@ -139,13 +143,14 @@ impl Windows {
         saved
     }
 
-    /// The same for a process that makes one call: what others wrote counts, and nobody writes in between.
+    /// As `admit`, for a process that makes one call: reads, counts and writes under a file lock,
+    /// so that calls of all processes count.
     pub fn admit_shared<'a>(
         &self,
         subject: &str,
         limits: impl Iterator<Item = &'a (String, Rate)> + Clone,
         now: u64,
-    ) -> io::Result<Result<(), Exceeded>> {
+    ) -> io::Result<Result<(), RateExceeded>> {
         if limits.clone().next().is_none() {
             return Ok(Ok(()));
         }
@@ -164,20 +169,20 @@ impl Windows {
         work()
     }
 
-    fn read(&self) -> io::Result<State> {
+    fn read(&self) -> io::Result<RateFile> {
         match std::fs::read(&self.file) {
             Ok(text) => serde_json::from_slice(&text).map_err(io::Error::from),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(State::default()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(RateFile::default()),
             Err(e) => Err(e),
         }
     }
 
     fn write(&self) -> io::Result<()> {
         let horizon = unix_millis().saturating_sub(DAY);
-        // An unreadable file is replaced: it counts for nobody.
+        // An unreadable file is replaced.
         let mut state = self.read().unwrap_or_default();
-        for (key, window) in self.lock().windows.iter() {
-            // A second is over before anybody reads it.
+        for (key, window) in self.calls.lock().windows.iter() {
+            // A window of a second is over before the file is read.
             let kept = window.length > SECOND || window.length == 0;
             let seconds = window.times.iter().filter(|_| kept);
             let seconds = seconds.map(|at| at.div_ceil(1000)).collect();
@@ -191,9 +196,10 @@ impl Windows {
         files::write_atomic(&self.file, &text, 0o600)
     }
 
-    /// Seconds were rounded up when they were written, so a call counts for a moment too long, and never too short.
-    fn take_over(&self, state: State) {
-        let mut calls = self.lock();
+    /// Seconds were rounded up when they were written, so that a call counts for up to a second too
+    /// long and never too short.
+    fn take_over(&self, state: RateFile) {
+        let mut calls = self.calls.lock();
         for (key, seconds) in state.calls {
             let mut times: Vec<u64> = seconds.iter().map(|at| at.saturating_mul(1000)).collect();
             times.sort_unstable();
@@ -203,10 +209,6 @@ impl Windows {
             };
             calls.windows.insert(key, window);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -226,9 +228,9 @@ mod tests {
     }
 
     #[test]
-    fn windows_slide_and_subjects_have_their_own() {
+    fn windows_slide_and_each_subject_has_its_own() {
         let dir = tempfile::tempdir().unwrap();
-        let windows = Windows::new(dir.path());
+        let windows = RateWindows::new(dir.path());
         let limit = limits(&[("tool:*", "2/second")]);
         let ask = |subject: &str, now| windows.admit(subject, limit.iter(), now).is_ok();
         assert!(ask("a", 10_000) && ask("a", 10_400));
@@ -240,9 +242,9 @@ mod tests {
     }
 
     #[test]
-    fn a_token_with_a_shorter_limit_forgives_nothing() {
+    fn token_with_a_shorter_limit_does_not_shorten_the_window() {
         let dir = tempfile::tempdir().unwrap();
-        let windows = Windows::new(dir.path());
+        let windows = RateWindows::new(dir.path());
         let (day, second) = (
             limits(&[("tool:*", "2/day")]),
             limits(&[("tool:*", "100/second")]),
@@ -254,9 +256,9 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_counts_against_nothing() {
+    fn refused_call_counts_against_no_limit() {
         let dir = tempfile::tempdir().unwrap();
-        let windows = Windows::new(dir.path());
+        let windows = RateWindows::new(dir.path());
         let both = limits(&[("tool:*", "5/hour"), ("tool:x", "1/hour")]);
         let ask = |now| windows.admit("a", both.iter(), now);
         assert_eq!(ask(1), Ok(()));
@@ -270,14 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn processes_share_the_file() {
+    fn calls_of_all_processes_count_in_one_file() {
         let dir = tempfile::tempdir().unwrap();
         let limit = limits(&[("tool:*", "5/hour")]);
         let passed: usize = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..20)
                 .map(|_| {
                     scope.spawn(|| {
-                        let windows = Windows::new(dir.path());
+                        let windows = RateWindows::new(dir.path());
                         windows
                             .admit_shared("a", limit.iter(), unix_millis())
                             .unwrap()
@@ -294,8 +296,8 @@ mod tests {
         let text = std::fs::read_to_string(dir.path().join("rate-state.json")).unwrap();
         let state: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(state["calls"]["a tool:*"].as_array().unwrap().len(), 5);
-        // A server that begins counts them too, and keeps what it doesn't know.
-        let server = Windows::new(dir.path());
+        // A server that starts counts them too, and keeps the windows of other subjects.
+        let server = RateWindows::new(dir.path());
         server.load();
         assert!(server.admit("a", limit.iter(), unix_millis()).is_err());
         server.admit("b", limit.iter(), unix_millis()).unwrap();
@@ -308,9 +310,9 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_nothing_is_written() {
+    fn call_without_limits_writes_no_file() {
         let dir = tempfile::tempdir().unwrap();
-        let windows = Windows::new(dir.path());
+        let windows = RateWindows::new(dir.path());
         windows.admit("a", [].iter(), 1).unwrap();
         windows.admit_shared("a", [].iter(), 1).unwrap().unwrap();
         windows.save().unwrap();

@@ -4,8 +4,8 @@ mod build;
 mod certificates;
 mod keys;
 
-use std::sync::{Arc, LazyLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::SystemTime;
 
 pub use build::{BuildFailure, Built, load_verifier};
 pub use certificates::{Certificate, Certificates};
@@ -16,7 +16,7 @@ use crate::auth::token::Verifier;
 use crate::catalog::Catalog;
 use crate::catalog::mcp::Listings;
 use crate::config::Settings;
-use crate::egress::{self, Clients, Guard, Resolver};
+use crate::egress::{Clients, Resolver};
 use crate::exec::credentials::SharedCredentials;
 use crate::keyring::Keyring;
 use crate::route::Table;
@@ -42,31 +42,6 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// One that holds nothing, for requests that outlive theirs.
-    pub fn retired() -> Arc<Snapshot> {
-        static RETIRED: LazyLock<Arc<Snapshot>> = LazyLock::new(|| {
-            let nobody = Arc::new(Resolver::new(&[]));
-            Arc::new(Snapshot {
-                settings: Arc::default(),
-                keyring: Arc::new(Keyring::empty()),
-                signing: None,
-                verifier: None,
-                catalog: Arc::default(),
-                routes: Arc::default(),
-                certificates: Arc::default(),
-                clients: Arc::new(Clients::new(
-                    &egress::Settings::default(),
-                    Guard::On,
-                    nobody.clone(),
-                )),
-                resolver: nobody,
-                credentials: Arc::default(),
-                keyring_loaded: UNIX_EPOCH,
-            })
-        });
-        RETIRED.clone()
-    }
-
     /// Take over what is still valid in the old snapshot: resolved addresses, open connections.
     pub fn adopt(&mut self, old: &Snapshot) {
         if let Some(routes) = Arc::get_mut(&mut self.routes) {

@@ -22,7 +22,7 @@ pub struct KeyHealth {
     is_refused: AtomicBool,
 }
 
-/// What the admin listener says of one credential. Times are Unix seconds.
+/// One credential in the answer of the admin listener. Times are Unix seconds.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 pub struct KeyReport {
     pub name: String,

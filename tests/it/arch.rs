@@ -20,6 +20,8 @@ const LAYERS: &[&[&str]] = &[
         "process",
         "request_id",
         "spool",
+        "backoff",
+        "single_flight",
     ],
     &["keyring"],
     &["auth", "egress"],

@@ -26,16 +26,14 @@ fn says(bytes: &'static [u8]) -> Upstream {
 }
 
 fn start(upstream: &Upstream, more: &str) -> Proxy {
-    let well = Upstream::echo();
-    let url = well.url();
-    std::mem::forget(well);
+    let good = Upstream::echo();
     Setup::new()
         .route(
             "bad",
             &upstream.url(),
             &format!("path_prefix = '/bad'\n{more}"),
         )
-        .route("good", &url, "path_prefix = '/good'")
+        .route("good", &good.url(), "path_prefix = '/good'")
         .start()
 }
 

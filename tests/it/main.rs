@@ -3,6 +3,7 @@
 
 mod arch;
 mod audit;
+mod causes;
 mod cli;
 mod conformance;
 mod deploy;
@@ -13,12 +14,14 @@ mod front;
 mod handover;
 mod heavy;
 mod hostile;
+mod keyrings;
 mod lifecycle;
 mod listeners;
 mod mcp;
 mod openapi;
 mod passthrough;
 mod provider;
+mod request_id;
 mod rotation;
 mod run;
 mod security;

@@ -1,7 +1,7 @@
 //! `ati doctor`: checks of everything that goes wrong in the field, each with a fix.
 
-mod away;
-mod here;
+mod machine;
+mod network;
 
 use serde::Serialize;
 
@@ -114,21 +114,21 @@ pub fn run(args: &Args, json: bool) -> Result<u8, Failure> {
 }
 
 fn examine(settings: &Settings, args: &Args, found: &mut Findings) -> Result<(), Failure> {
-    here::permissions(settings, found);
-    here::memlock(found);
-    here::disk(settings, found);
-    here::ports(settings, found);
-    here::jwt(settings, found);
+    machine::permissions(settings, found);
+    machine::memlock(found);
+    machine::disk(settings, found);
+    machine::ports(settings, found);
+    machine::jwt(settings, found);
     // The one-shot key is left for the server.
     let mut settings_for_check = settings.clone();
     settings_for_check.keyring.places.consume = false;
     match Snapshot::build(settings_for_check, None) {
         Ok(built) => {
-            here::load(&built.snapshot, &built.warnings, found);
+            machine::loaded(&built.snapshot, &built.warnings, found);
             if args.offline {
                 found.ok("upstreams", "not contacted (--offline)");
             } else {
-                away::upstreams(&built.snapshot, found)?;
+                network::upstreams(&built.snapshot, found)?;
             }
         }
         Err(failure) => {
@@ -141,5 +141,5 @@ fn examine(settings: &Settings, args: &Args, found: &mut Findings) -> Result<(),
             }
         }
     }
-    away::credentials(settings, args.admin_url.as_deref(), found)
+    network::credentials(settings, args.admin_url.as_deref(), found)
 }

@@ -1,6 +1,6 @@
 //! `ati edge`: create, rotate and inspect the sealed keyring of a proxy. No value is ever printed.
 
-mod apply;
+mod folder;
 mod signal;
 mod source;
 mod verify;
@@ -14,8 +14,8 @@ use super::{output, problem_failure};
 use crate::config::{self, Environment};
 use crate::error::{Code, Failure};
 use crate::keyring::{Entries, Fallback, Keyring, Places, fingerprint, load};
-use apply::Vault;
-use source::Source;
+use folder::KeyringFolder;
+use source::SecretSource;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -31,22 +31,22 @@ pub enum Command {
 #[derive(clap::Args)]
 pub struct Bootstrap {
     #[command(flatten)]
-    source: Source,
+    source: SecretSource,
 
     #[command(flatten)]
-    place: Place,
+    place: FolderArgs,
 }
 
 #[derive(clap::Args)]
 pub struct Rotate {
     #[command(flatten)]
-    source: Source,
+    source: SecretSource,
 
     #[command(flatten)]
-    place: Place,
+    place: FolderArgs,
 
     #[command(flatten)]
-    signal: signal::Target,
+    signal: signal::SignalTarget,
 
     /// Wait until the proxy with this admin listener reports the new keyring; put the old keyring
     /// back where it doesn't
@@ -55,7 +55,7 @@ pub struct Rotate {
 }
 
 #[derive(clap::Args)]
-pub struct Place {
+pub struct FolderArgs {
     /// ATI folder [default: $ATI_DIR, then ~/.ati]
     #[arg(long, value_name = "DIR")]
     ati_dir: Option<PathBuf>,
@@ -66,24 +66,24 @@ pub enum Inspect {
     /// List the names of its credentials
     List {
         #[command(flatten)]
-        place: Place,
+        place: FolderArgs,
     },
     /// Show which names a rotation from a source would add (+), remove (-) or change (~)
     Diff {
         #[command(flatten)]
-        source: Box<Source>,
+        source: Box<SecretSource>,
 
         #[command(flatten)]
-        place: Place,
+        place: FolderArgs,
     },
     /// Print its fingerprint, which the admin listener of the running proxy reports under /keyring
     Fingerprint {
         #[command(flatten)]
-        place: Place,
+        place: FolderArgs,
     },
 }
 
-impl Place {
+impl FolderArgs {
     fn dir(&self) -> PathBuf {
         self.ati_dir.clone().unwrap_or_else(config::ati_dir)
     }
@@ -99,12 +99,12 @@ pub fn run(command: Command) -> Result<u8, Failure> {
 
 fn bootstrap(args: &Bootstrap) -> Result<u8, Failure> {
     let entries = args.source.read()?;
-    let vault = Vault::create(args.place.dir())?;
-    let size = vault.write(&entries)?;
+    let folder = KeyringFolder::create(args.place.dir())?;
+    let size = folder.write(&entries)?;
     output::line(&format!(
         "wrote {} ({size} bytes) and {} (session key)",
-        vault.keyring().display(),
-        vault.session_key().display()
+        folder.keyring().display(),
+        folder.session_key().display()
     ));
     Ok(0)
 }
@@ -113,27 +113,34 @@ fn rotate(args: &Rotate) -> Result<u8, Failure> {
     // Checked before the secrets are fetched: without a bootstrap there is nothing to rotate, and
     // no folder is created.
     args.signal.check()?;
-    let vault = Vault::open(args.place.dir())?;
+    let folder = KeyringFolder::open(args.place.dir())?;
     let entries = args.source.read()?;
-    let admin = args.verify.as_deref().map(verify::Admin::new).transpose()?;
-    let before = admin.as_ref().map(verify::Admin::state).transpose()?;
-    let old = vault.sealed()?;
-    let size = vault.write(&entries)?;
+    let admin = args
+        .verify
+        .as_deref()
+        .map(verify::AdminListener::new)
+        .transpose()?;
+    let before = admin
+        .as_ref()
+        .map(verify::AdminListener::state)
+        .transpose()?;
+    let old = folder.sealed()?;
+    let size = folder.write(&entries)?;
     output::line(&format!(
         "rotated {} ({size} bytes)",
-        vault.keyring().display()
+        folder.keyring().display()
     ));
     let signalled = args.signal.hang_up();
     let (Some(admin), Some(before)) = (admin, before) else {
         return signalled.map(|()| 0);
     };
-    let expected = vault.fingerprint(&entries)?;
+    let expected = folder.fingerprint(&entries)?;
     let outcome = signalled.and_then(|()| admin.wait_for(&expected, &before));
     let Err(why) = outcome else {
         output::line(&format!("verified: the proxy runs with keyring {expected}"));
         return Ok(0);
     };
-    if let Err(failure) = vault.restore(&old) {
+    if let Err(failure) = folder.restore(&old) {
         let message = format!(
             "{}; and the old keyring could not be put back",
             why.one_line()
@@ -183,7 +190,7 @@ fn inspect(command: Inspect) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn current(place: &Place) -> Result<Keyring, Failure> {
+fn current(place: &FolderArgs) -> Result<Keyring, Failure> {
     let places = Places {
         dir: place.dir(),
         one_shot: Environment::read().key_file,
@@ -196,5 +203,5 @@ fn current(place: &Place) -> Result<Keyring, Failure> {
 
 /// The JSON that is sealed, with its keys sorted, as other programs that read keyrings expect it.
 fn as_json(entries: &Entries) -> Zeroizing<Vec<u8>> {
-    Zeroizing::new(serde_json::to_vec_pretty(&source::plain(entries)).unwrap_or_default())
+    Zeroizing::new(serde_json::to_vec_pretty(&source::as_strings(entries)).unwrap_or_default())
 }

@@ -11,7 +11,7 @@ use crate::error::{Code, Failure};
 
 /// Which process is signalled.
 #[derive(clap::Args)]
-pub struct Target {
+pub struct SignalTarget {
     /// The systemd unit to signal
     #[arg(long, default_value = "ati")]
     service: String,
@@ -25,7 +25,7 @@ pub struct Target {
     no_signal: bool,
 }
 
-impl Target {
+impl SignalTarget {
     /// Report a bad --pid-file before anything is changed.
     pub fn check(&self) -> Result<(), Failure> {
         match &self.pid_file {

@@ -15,7 +15,7 @@ use super::super::{file_failure, problem_failure, runtime};
 use crate::egress;
 use crate::error::{Code, Failure};
 use crate::keyring::Entries;
-use crate::process::{self, Fault, Finished, Spec};
+use crate::process::{self, Finished, ProcessError as Fault, Spec};
 use crate::text;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ const LARGEST: usize = 16 << 20;
 /// The options that name a source. Exactly one source has to be named.
 #[derive(clap::Args)]
 #[group(skip)]
-pub struct Source {
+pub struct SecretSource {
     /// 1Password: the vault's name
     #[arg(long, requires = "item")]
     vault: Option<String>,
@@ -68,7 +68,7 @@ pub struct Source {
     vault_namespace: Option<String>,
 }
 
-impl Source {
+impl SecretSource {
     pub fn read(&self) -> Result<Entries, Failure> {
         let entries = if let (Some(vault), Some(item)) = (&self.vault, &self.item) {
             self.ask_1password(vault, item)?
@@ -156,7 +156,7 @@ impl Source {
 }
 
 /// The entries as plain strings, borrowed, to be serialised.
-pub fn plain(entries: &Entries) -> BTreeMap<&str, &str> {
+pub fn as_strings(entries: &Entries) -> BTreeMap<&str, &str> {
     entries
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str()))

@@ -15,7 +15,7 @@ const RELOAD_TIMEOUT: Duration = Duration::from_secs(15);
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// A running proxy's admin listener.
-pub struct Admin {
+pub struct AdminListener {
     url: Url,
 }
 
@@ -25,7 +25,7 @@ pub struct KeyringState {
     failed: u64,
 }
 
-impl Admin {
+impl AdminListener {
     pub fn new(url: &str) -> Result<Self, Failure> {
         let mut url = Url::parse(url)
             .ok()
@@ -36,7 +36,7 @@ impl Admin {
                 )
             })?;
         url.set_path("/keyring");
-        Ok(Admin { url })
+        Ok(AdminListener { url })
     }
 
     pub fn state(&self) -> Result<KeyringState, Failure> {

@@ -7,20 +7,20 @@ use super::write::{Manifest, save_new};
 use crate::error::{Code, Failure};
 
 #[derive(clap::Args)]
-pub struct Mcp {
+pub struct AddMcp {
     /// The provider's name; its tools are called <NAME>:<TOOL>
     name: String,
 
     #[command(flatten)]
-    pub server: Server,
+    pub server: ServerArgs,
 
     #[command(flatten)]
-    about: About,
+    about: AboutArgs,
 }
 
 /// The options that name an MCP server.
 #[derive(clap::Args, Debug, Clone, Default)]
-pub struct Server {
+pub struct ServerArgs {
     /// How the server is reached: http, or stdio for a program that ati runs
     #[arg(long, default_value = "")]
     pub transport: String,
@@ -55,7 +55,7 @@ pub struct Server {
 }
 
 #[derive(clap::Args)]
-struct About {
+struct AboutArgs {
     /// What the provider is for, as `ati provider list` shows it
     #[arg(long)]
     description: Option<String>,
@@ -66,7 +66,7 @@ struct About {
 }
 
 #[derive(clap::Args)]
-pub struct Cli {
+pub struct AddCli {
     /// The provider's name, which is also its tool's
     name: String,
 
@@ -88,10 +88,10 @@ pub struct Cli {
     timeout: Option<u64>,
 
     #[command(flatten)]
-    about: About,
+    about: AboutArgs,
 }
 
-impl Server {
+impl ServerArgs {
     pub fn check(&self) -> Result<(), Failure> {
         let missing = |what: &str| Failure::new(Code::MissingArg, what.to_owned());
         match self.transport.as_str() {
@@ -127,7 +127,7 @@ impl Server {
     }
 }
 
-pub fn mcp(args: &Mcp) -> Result<u8, Failure> {
+pub fn mcp(args: &AddMcp) -> Result<u8, Failure> {
     let name = name::check(&args.name)?;
     args.server.check()?;
     save_new(name, &mcp_manifest(name, &args.server, &args.about)?)?;
@@ -138,15 +138,15 @@ pub fn mcp(args: &Mcp) -> Result<u8, Failure> {
 }
 
 /// Write a manifest for a server of `provider load --save`.
-pub fn save_server(name: &str, server: &Server) -> Result<(), Failure> {
-    let about = About {
+pub fn save_server(name: &str, server: &ServerArgs) -> Result<(), Failure> {
+    let about = AboutArgs {
         description: None,
         category: None,
     };
     save_new(name, &mcp_manifest(name, server, &about)?)
 }
 
-fn mcp_manifest(name: &str, server: &Server, about: &About) -> Result<Manifest, Failure> {
+fn mcp_manifest(name: &str, server: &ServerArgs, about: &AboutArgs) -> Result<Manifest, Failure> {
     let default = format!("{name} MCP provider");
     let mut manifest = Manifest::new(
         name,
@@ -166,7 +166,7 @@ fn mcp_manifest(name: &str, server: &Server, about: &About) -> Result<Manifest, 
     Ok(manifest)
 }
 
-pub fn cli(args: &Cli) -> Result<u8, Failure> {
+pub fn cli(args: &AddCli) -> Result<u8, Failure> {
     let name = name::check(&args.name)?;
     if args.command.trim().is_empty() {
         return Err(Failure::invalid("--command is empty"));

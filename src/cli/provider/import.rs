@@ -112,7 +112,7 @@ pub fn import(args: &Import) -> Result<u8, Failure> {
         output::line(&format!("--- Generated manifest ({name}.toml) ---"));
         output::line(manifest.trim_end());
         let (title, count) = (imported.document.title(), imported.survey.operations.len());
-        let title = output::plain(title);
+        let title = output::printable(title);
         output::line(&format!("\n--- Spec: {title} ({count} operations) ---"));
         output::line(&format!("Would save spec to: ~/.ati/specs/{name}.json"));
         output::line(&format!(
@@ -152,7 +152,7 @@ fn report(survey: &Survey) {
             "  {} {}: {}",
             operation.method, operation.path, operation.reason
         );
-        let line = output::plain(&line);
+        let line = output::printable(&line);
         if n < LISTED {
             info!("{line}");
         } else {
@@ -212,12 +212,15 @@ pub fn inspect(args: &Inspect) -> Result<u8, Failure> {
     let imported = read(&args.spec, None, &args.include_tags)?;
     let document = &imported.document;
     let title = format!("OpenAPI: {} v{}", document.title(), document.version_text());
-    output::line(&output::plain(&title));
+    output::line(&output::printable(&title));
     let description: String = document.description().chars().take(120).collect();
     if !description.is_empty() {
         output::line(&format!("  {}", description.replace(char::is_control, " ")));
     }
-    output::line(&output::plain(&format!("Base URL: {}", imported.base_url)));
+    output::line(&output::printable(&format!(
+        "Base URL: {}",
+        imported.base_url
+    )));
     let scheme = document.auth().scheme;
     let detail = match &scheme {
         Scheme::Header(name) => format!(" (auth_header_name={name})"),
@@ -235,7 +238,7 @@ pub fn inspect(args: &Inspect) -> Result<u8, Failure> {
         by_tag.entry(tag).or_default().push(n);
     }
     for (tag, operations) in by_tag {
-        let tag = output::plain(tag);
+        let tag = output::printable(tag);
         output::line(&format!("  TAG: {tag} ({} operations)", operations.len()));
         for operation in operations.iter().map(|n| &imported.survey.operations[*n]) {
             let text: String = operation.description.chars().take(50).collect();
@@ -246,7 +249,7 @@ pub fn inspect(args: &Inspect) -> Result<u8, Failure> {
                 operation.endpoint,
                 text.replace(char::is_control, " ")
             );
-            output::line(output::plain(&line).trim_end());
+            output::line(output::printable(&line).trim_end());
         }
     }
     if !imported.survey.left_out.is_empty() {
@@ -256,7 +259,7 @@ pub fn inspect(args: &Inspect) -> Result<u8, Failure> {
                 "    {:<7} {:<30} {}",
                 operation.method, operation.path, operation.reason
             );
-            output::line(&output::plain(&line));
+            output::line(&output::printable(&line));
         }
     }
     Ok(0)

@@ -8,13 +8,13 @@ use tracing::{debug, info};
 
 use super::super::local::Local;
 use super::super::{Format, file_failure, output};
-use super::add::{self, Server};
+use super::add::{self, ServerArgs};
 use super::import::{self, auth_summary};
 use super::name;
 use super::write::save_private;
 use crate::catalog::mcp::Listing;
 use crate::catalog::openapi::Scheme;
-use crate::config::{self, Environment};
+use crate::config::{self, CachedProvider, Environment, HandlerKind};
 use crate::credential::Template;
 use crate::error::{Code, Failure};
 use crate::keyring::{Keyring, Places};
@@ -50,7 +50,7 @@ pub struct Load {
     auth_query: Option<String>,
 
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 impl Load {
@@ -121,24 +121,28 @@ fn load_openapi(args: &Load) -> Result<Option<Value>, Failure> {
         .filter(|name| keyring.get(name).is_none())
         .collect();
     let (header, query) = match &scheme {
-        Scheme::Header(name) => (Some(name), None),
-        Scheme::Query(name) => (None, Some(name)),
+        Scheme::Header(name) => (Some(name.clone()), None),
+        Scheme::Query(name) => (None, Some(name.clone())),
         _ => (None, None),
     };
-    let mut cached = Map::new();
-    cached.insert("name".into(), json!(name));
-    cached.insert("provider_type".into(), json!("openapi"));
-    cached.insert("base_url".into(), json!(imported.base_url));
-    cached.insert("auth_type".into(), json!(scheme.auth_type()));
-    cached.insert("auth_key_name".into(), json!(needed.first()));
-    cached.insert("auth_header_name".into(), json!(header));
-    cached.insert("auth_query_name".into(), json!(query));
-    if let Scheme::OAuth2 { token_url } = &scheme {
-        cached.insert("auth_secret_name".into(), json!(format!("{key}_secret")));
-        cached.insert("oauth2_token_url".into(), json!(token_url));
-    }
-    cached.insert("spec_content".into(), json!(imported.document.to_json()));
-    let until = store(&name, cached, args.ttl)?;
+    let (secret, token_url) = match &scheme {
+        Scheme::OAuth2 { token_url } => (Some(format!("{key}_secret")), Some(token_url.clone())),
+        _ => (None, None),
+    };
+    let cached = CachedProvider {
+        name: name.clone(),
+        provider_type: HandlerKind::OpenApi,
+        base_url: Some(imported.base_url.clone()),
+        auth_type: Some(scheme.auth_type().to_owned()),
+        auth_key_name: needed.first().cloned(),
+        auth_header_name: header,
+        auth_query_name: query,
+        auth_secret_name: secret,
+        oauth2_token_url: token_url,
+        spec_content: Some(imported.document.to_json()),
+        ..CachedProvider::default()
+    };
+    let until = store(cached, args.ttl)?;
     let resolved = missing.is_empty();
     Ok(Some(json!({
         "status": if resolved { "ready" } else { "needs_auth" },
@@ -181,22 +185,7 @@ fn load_mcp(args: &Load) -> Result<Option<Value>, Failure> {
     }
     let key = server.auth_key.as_deref().filter(|_| server.auth != "none");
     let needs_auth = key.is_some_and(|key| !has(key));
-    let mut cached = Map::new();
-    cached.insert("name".into(), json!(name));
-    cached.insert("provider_type".into(), json!("mcp"));
-    cached.insert("auth_type".into(), json!(server.auth));
-    cached.insert("auth_key_name".into(), json!(server.auth_key));
-    cached.insert("auth_header_name".into(), json!(server.auth_header));
-    cached.insert("mcp_transport".into(), json!(server.transport));
-    cached.insert("mcp_url".into(), json!(server.url));
-    cached.insert("mcp_command".into(), json!(server.command));
-    cached.insert("mcp_args".into(), json!(server.args));
-    let mcp_env: Map<String, Value> = env
-        .iter()
-        .map(|(key, value)| (key.clone(), json!(value)))
-        .collect();
-    cached.insert("mcp_env".into(), Value::Object(mcp_env));
-    let until = store(&name, cached, args.ttl)?;
+    let until = store(cached_server(&name, server, env), args.ttl)?;
     let status = match (needs_auth, missing.is_empty()) {
         (true, _) => "needs_auth",
         (false, false) => "needs_keys",
@@ -236,6 +225,22 @@ fn load_mcp(args: &Load) -> Result<Option<Value>, Failure> {
     Ok(Some(summary))
 }
 
+fn cached_server(name: &str, server: &ServerArgs, env: Vec<(String, String)>) -> CachedProvider {
+    CachedProvider {
+        name: name.to_owned(),
+        provider_type: HandlerKind::Mcp,
+        auth_type: Some(server.auth.clone()),
+        auth_key_name: server.auth_key.clone(),
+        auth_header_name: server.auth_header.clone(),
+        mcp_transport: Some(server.transport.clone()),
+        mcp_url: server.url.clone(),
+        mcp_command: server.command.clone(),
+        mcp_args: Some(server.args.clone()),
+        mcp_env: Some(env.into_iter().collect()),
+        ..CachedProvider::default()
+    }
+}
+
 /// List the tools of the server now, and keep the list in the listing cache.
 fn probe(name: &str) -> Result<Listing, Failure> {
     let local = Local::load()?;
@@ -243,14 +248,19 @@ fn probe(name: &str) -> Result<Listing, Failure> {
 }
 
 /// Write the cache file. Returns the time until which it is valid.
-fn store(name: &str, mut cached: Map<String, Value>, ttl: u64) -> Result<String, Failure> {
+fn store(cached: CachedProvider, ttl: u64) -> Result<String, Failure> {
     let now = SystemTime::now();
     let ttl = ttl.min(LONGEST_TTL);
-    cached.insert("created_at".into(), json!(timestamp(now)));
-    cached.insert("ttl_seconds".into(), json!(ttl));
-    let path = config::cached_provider(&config::ati_dir(), name);
+    let path = config::cached_provider(&config::ati_dir(), &cached.name);
+    let cached = CachedProvider {
+        created_at: timestamp(now),
+        ttl_seconds: ttl,
+        ..cached
+    };
     // Private: values of --env may be secret.
-    save_private(&path, Value::Object(cached).to_string().as_bytes())?;
+    let text =
+        serde_json::to_vec(&cached).map_err(|e| Failure::from_error(Code::ExecutionFailed, e))?;
+    save_private(&path, &text)?;
     let until = now.checked_add(Duration::from_secs(ttl)).unwrap_or(now);
     Ok(timestamp(until))
 }

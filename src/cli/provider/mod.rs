@@ -17,9 +17,9 @@ use crate::error::Failure;
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// Write a manifest for an MCP server
-    AddMcp(add::Mcp),
+    AddMcp(add::AddMcp),
     /// Write a manifest for a command-line program
-    AddCli(add::Cli),
+    AddCli(add::AddCli),
     /// Write a manifest for an OpenAPI document (2.0, 3.0 or 3.1; JSON or YAML)
     ImportOpenapi(import::Import),
     /// Show the tools that an OpenAPI document would give

@@ -291,7 +291,8 @@ pub fn check(listeners: &[Listener], trusted: &TrustedProxies) -> Vec<String> {
         }
         if listener.proxy_protocol && !trusted.could_reach(&listener.address) {
             problems.push(format!(
-                "listener '{name}' has proxy_protocol, but server.trusted_proxies names no proxy that may speak it there"
+                "listener '{name}' has proxy_protocol, but server.trusted_proxies names no \
+                 proxy that may speak it there"
             ));
         }
     }

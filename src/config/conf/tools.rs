@@ -7,6 +7,8 @@ raw_section! {
     RawTools {
         max_call_bytes: Positive,
         max_response_bytes: Positive,
+        spool_bytes: Positive,
+        max_spool_bytes: Positive,
         timeout_seconds: PositiveSeconds,
     }
 }
@@ -17,6 +19,10 @@ pub struct ToolSettings {
     pub max_call_bytes: usize,
     /// The body of an upstream's answer to a tool call.
     pub max_response_bytes: usize,
+    /// A longer body of a call or of an answer goes to a temporary file.
+    pub spool_bytes: usize,
+    /// Those files together.
+    pub max_spool_bytes: u64,
     /// For one call: credentials, redirects and the answer's body included.
     pub timeout: Duration,
 }
@@ -26,6 +32,8 @@ impl Default for ToolSettings {
         ToolSettings {
             max_call_bytes: 16 << 20,
             max_response_bytes: 64 << 20,
+            spool_bytes: 1 << 20,
+            max_spool_bytes: 1 << 30,
             timeout: Duration::from_secs(60),
         }
     }
@@ -39,6 +47,10 @@ impl RawTools {
             max_response_bytes: self
                 .max_response_bytes
                 .unwrap_or(default.max_response_bytes),
+            spool_bytes: self.spool_bytes.unwrap_or(default.spool_bytes),
+            max_spool_bytes: self
+                .max_spool_bytes
+                .map_or(default.max_spool_bytes, |bytes| bytes as u64),
             timeout: self.timeout_seconds.unwrap_or(default.timeout),
         }
     }

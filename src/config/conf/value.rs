@@ -89,7 +89,8 @@ macro_rules! raw_section {
         $(#[$meta])*
         #[derive(Default)]
         pub(in crate::config) struct $name {
-            $(pub(in crate::config) $key: Option<<$type as $crate::config::conf::value::ConfType>::Value>,)*
+            $(pub(in crate::config) $key:
+                Option<<$type as $crate::config::conf::value::ConfType>::Value>,)*
         }
 
         impl $crate::config::conf::value::RawSection for $name {

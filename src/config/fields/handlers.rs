@@ -73,15 +73,44 @@ pub(super) const PASSTHROUGH: Group = Group {
     handler: Some(HandlerKind::Passthrough),
     fields: &[
         field("host_match", Text, "Matches requests by `Host`"),
-        field("path_prefix", Text, "Matches requests by path, at a segment boundary"),
+        field(
+            "path_prefix",
+            Text,
+            "Matches requests by path, at a segment boundary",
+        ),
         field("strip_prefix", Flag, "Remove the prefix from the path").default("`true`"),
-        field("path_replace", TextList, "`[\"/from\", \"/to\"]`, after the prefix is removed"),
+        field(
+            "path_replace",
+            TextList,
+            "`[\"/from\", \"/to\"]`, after the prefix is removed",
+        ),
         field("host_override", Text, "The `Host` that the upstream gets"),
-        field("deny_paths", TextList, "Patterns on the rewritten path; a match answers 403").default("`[]`"),
-        field("forward_authorization_paths", TextList, "Patterns on the rewritten path; on a match the caller's `Authorization` is sent in place of the credential").default("`[]`"),
+        field(
+            "deny_paths",
+            TextList,
+            "Patterns on the rewritten path; a match answers 403",
+        )
+        .default("`[]`"),
+        field(
+            "forward_authorization_paths",
+            TextList,
+            "Patterns on the rewritten path; on a match the caller's `Authorization` is \
+             sent in place of the credential",
+        )
+        .default("`[]`"),
         field("connect_timeout_seconds", Number, "For TCP and TLS").default("5"),
-        field("read_timeout_seconds", Number, "For each pause of the upstream").default("300"),
-        field("idle_timeout_seconds", Number, "How long an unused upstream connection is kept").default("60"),
+        field(
+            "read_timeout_seconds",
+            Number,
+            "For each pause of the upstream",
+        )
+        .default("300"),
+        field(
+            "idle_timeout_seconds",
+            Number,
+            "How long an unused upstream connection is kept",
+        )
+        .default("60"),
         field("max_request_bytes", Number, "0 is unlimited").default("100 MiB"),
         field("max_response_bytes", Number, "0 is unlimited").default("500 MiB"),
         field("forward_websockets", Flag, "Relay WebSocket connections").default("`false`"),
@@ -122,11 +151,33 @@ pub(super) const CLI: Group = Group {
     handler: Some(HandlerKind::Cli),
     fields: &[
         field("cli_command", Text, "The program"),
-        field("cli_default_args", TextList, "Put before all other arguments").default("`[]`"),
-        field("cli_env", TextMap, "Its environment; `${name}` is replaced by a credential, `@{name}` by the path of a file with it").default("`{}`"),
+        field(
+            "cli_default_args",
+            TextList,
+            "Put before all other arguments",
+        )
+        .default("`[]`"),
+        field(
+            "cli_env",
+            TextMap,
+            "Its environment; `${name}` is replaced by a credential, `@{name}` by the \
+             path of a file with it",
+        )
+        .default("`{}`"),
         field("cli_timeout_secs", Number, "Killed after this many seconds").default("120"),
-        field("cli_output_args", TextList, "Flags whose value is a file that the program writes").default("`[]`"),
-        field("cli_output_positional", NumberMap, "By subcommand: the position of an argument that is a file that the program writes").default("`{}`"),
+        field(
+            "cli_output_args",
+            TextList,
+            "Flags whose value is a file that the program writes",
+        )
+        .default("`[]`"),
+        field(
+            "cli_output_positional",
+            NumberMap,
+            "By subcommand: the position of an argument that is a file that the program \
+             writes",
+        )
+        .default("`{}`"),
     ],
 };
 

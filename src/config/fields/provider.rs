@@ -105,13 +105,39 @@ pub(super) const AUTH_GENERATOR: Group = Group {
     fields: &[
         field("type", Word(&["command", "script"]), "What is run"),
         field("command", Text, "For `command`: the program"),
-        field("args", TextList, "For `command`: its arguments; `${JWT_SUB}`, `${JWT_SCOPE}`, `${TOOL_NAME}`, `${TIMESTAMP}` and `${name}` of a credential are replaced").default("`[]`"),
-        field("interpreter", Text, "For `script`: the program that runs it").default("`bash`"),
+        field(
+            "args",
+            TextList,
+            "For `command`: its arguments; `${JWT_SUB}`, `${JWT_SCOPE}`, \
+             `${TOOL_NAME}`, `${TIMESTAMP}` and `${name}` of a credential are replaced",
+        )
+        .default("`[]`"),
+        field(
+            "interpreter",
+            Text,
+            "For `script`: the program that runs it",
+        )
+        .default("`bash`"),
         field("script", Text, "For `script`: its text"),
-        field("env", TextMap, "Its environment, with the same replacements as `args`").default("`{}`"),
+        field(
+            "env",
+            TextMap,
+            "Its environment, with the same replacements as `args`",
+        )
+        .default("`{}`"),
         field("output_format", Word(&["text", "json"]), "What it prints").default("`text`"),
-        field("inject", TableMap("inject"), "For `json`: by dot path into the output, where the value goes").default("`{}`"),
-        field("cache_ttl_secs", Number, "How many seconds the credential is kept, for each subject").default("0"),
+        field(
+            "inject",
+            TableMap("inject"),
+            "For `json`: by dot path into the output, where the value goes",
+        )
+        .default("`{}`"),
+        field(
+            "cache_ttl_secs",
+            Number,
+            "How many seconds the credential is kept, for each subject",
+        )
+        .default("0"),
         field("timeout_secs", Number, "Killed after this many seconds").default("30"),
     ],
 };

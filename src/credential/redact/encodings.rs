@@ -23,7 +23,8 @@ pub(super) struct Encoded {
     pub(super) escapable: bool,
 }
 
-/// A secret of several lines is also looked for line by line, because some programs repeat their input that way.
+/// A secret of several lines is also looked for line by line, because some programs repeat their
+/// input that way.
 pub(super) fn of(secret: &[u8]) -> Vec<Encoded> {
     let lines = secret.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     std::iter::once(secret)
@@ -64,8 +65,8 @@ fn of_value(value: &[u8]) -> Vec<Encoded> {
     all
 }
 
-/// The base64 characters that depend on the value alone, where `offset` bytes precede it in a group of three. The
-/// characters at both ends depend on its neighbours too.
+/// The base64 characters that depend on the value alone, where `offset` bytes precede it in a group
+/// of three. The characters at both ends depend on its neighbours too.
 fn base64_at(offset: usize, value: &[u8], engine: &impl Engine) -> Vec<u8> {
     let mut padded = Zeroizing::new(Vec::with_capacity(offset + value.len()));
     padded.resize(offset, 0);

@@ -1,4 +1,5 @@
-//! Escapes of JSON strings and of URLs, decoded one by one. A text matches however its encoder chose what to escape.
+//! Escapes of JSON strings and of URLs, decoded one by one. A text matches however its encoder
+//! chose what to escape.
 
 /// How single characters of a text may be written.
 #[derive(Clone, Copy, PartialEq, Eq)]

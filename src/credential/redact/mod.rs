@@ -1,8 +1,8 @@
-//! Redaction: finds the secrets of a call in what comes back, in each of their encodings, and replaces them. Upstreams
-//! quote keys in their errors, and some repeat whole requests.
+//! Redaction: finds the secrets of a call in what comes back, in each of their encodings, and
+//! replaces them. Upstreams quote keys in their errors, and some repeat whole requests.
 //!
-//! One search serves whole buffers and streams, so both give the same result: the leftmost match, and of several that
-//! begin there the longest.
+//! One search serves whole buffers and streams, so both give the same result: the leftmost match,
+//! and of several that begin there the longest.
 
 mod encodings;
 mod escapes;
@@ -26,8 +26,8 @@ impl RedactionPatterns {
     }
 }
 
-/// Redacts a stream. It keeps back the end of a chunk while that may be the beginning of a secret: less than the longest
-/// encoding of one.
+/// Redacts a stream. It keeps back the end of a chunk while that may be the beginning of a secret:
+/// less than the longest encoding of one.
 pub struct Redactor {
     patterns: Arc<RedactionPatterns>,
     kept_back: Vec<u8>,
@@ -68,8 +68,8 @@ impl Redactor {
     }
 }
 
-/// Appends the decided part of `input`, with its matches replaced, to `clean`, and returns where that part ends. `None`
-/// where all of it stays as it is: then nothing is copied.
+/// Appends the decided part of `input`, with its matches replaced, to `clean`, and returns where
+/// that part ends. `None` where all of it stays as it is: then nothing is copied.
 fn replace(mut search: Search<'_>, input: &[u8], clean: &mut Vec<u8>) -> Option<usize> {
     let mut done = 0;
     loop {

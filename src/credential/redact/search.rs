@@ -1,9 +1,12 @@
-//! The search for many patterns at once, over patterns that stay on their locked page. A crate's automaton would copy the
-//! secrets to ordinary memory.
+//! The search for many patterns at once, over patterns that stay on their locked page. A crate's
+//! automaton would copy the secrets to ordinary memory.
 //!
-//! Patterns without escapes are found as Wu and Manber do it: a table says, for two bytes of the input, how far the search
-//! may jump. Patterns with escapes are found from their first escape, which no pattern without escapes has.
+//! Every pattern has at least `window` bytes. A match whose first `window` bytes have no escape in
+//! them is found as Wu and Manber do it: a table says, for two bytes of the input, how far the
+//! search may jump. Any other match is found from its first escape, which is less than `window`
+//! bytes away from its start.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use memchr::{memchr, memchr_iter};
@@ -14,9 +17,13 @@ use crate::keyring::Secret;
 
 /// Places of the jump table.
 const TABLE: usize = 2048;
-/// Bytes of the set of bytes that escapable patterns contain.
-const SET: usize = 32;
-/// A jump must fit in a byte.
+/// The set of bytes that patterns contain.
+const BYTES: Range<usize> = 0..32;
+/// The set of the pairs of bytes that patterns begin with, by their place in the jump table.
+const PAIRS: Range<usize> = 32..32 + TABLE / 8;
+const JUMPS: Range<usize> = PAIRS.end..PAIRS.end + TABLE;
+/// The jump over a pair that is in no pattern: the window less one byte.
+const FULL_JUMP: u8 = u8::MAX;
 const LONGEST_WINDOW: usize = 200;
 
 /// Each secret in each of its encodings. All that is derived from the secrets lies on locked pages.
@@ -24,11 +31,10 @@ const LONGEST_WINDOW: usize = 200;
 pub struct RedactionPatterns(Option<Patterns>);
 
 struct Patterns {
-    /// The set, the table, then the patterns.
+    /// The two sets, the jump table, then the patterns.
     pages: Secret,
     /// Sorted by their bytes.
     list: Vec<Pattern>,
-    /// Every pattern has at least this many bytes; this many are compared at first.
     window: usize,
 }
 
@@ -46,17 +52,14 @@ impl RedactionPatterns {
     /// These patterns, and those of more secrets.
     pub fn with<'a>(&self, secrets: impl Iterator<Item = &'a [u8]>) -> Self {
         let new: Vec<Encoded> = secrets.flat_map(encodings::of).collect();
-        let mut all: Vec<(&[u8], bool)> = new
+        let new = new
             .iter()
-            .map(|encoded| (encoded.bytes.as_slice(), encoded.escapable))
-            .collect();
-        if let Some(old) = &self.0 {
-            all.extend(
-                old.list
-                    .iter()
-                    .map(|pattern| (old.bytes(pattern), pattern.escapable)),
-            );
-        }
+            .map(|encoded| (encoded.bytes.as_slice(), encoded.escapable));
+        let old = self.0.iter().flat_map(|old| {
+            let bytes = |pattern: &Pattern| (old.bytes(pattern), pattern.escapable);
+            old.list.iter().map(move |pattern| bytes(pattern))
+        });
+        let mut all: Vec<(&[u8], bool)> = old.chain(new).collect();
         // Of two equal ones the escapable one stays: it finds more.
         all.sort_by(|a, b| a.0.cmp(b.0).then(b.1.cmp(&a.1)));
         all.dedup_by(|later, kept| later.0 == kept.0);
@@ -69,18 +72,17 @@ impl Patterns {
     fn new(all: &[(&[u8], bool)]) -> Option<Self> {
         let window = all.iter().map(|(bytes, _)| bytes.len()).min()?;
         let window = window.min(LONGEST_WINDOW);
-        let mut head = zeroize::Zeroizing::new([0; SET + TABLE]);
-        let (set, table) = head.split_at_mut(SET);
-        table.fill((window - 1) as u8);
-        for (bytes, escapable) in all {
-            for (at, pair) in bytes[..window].windows(2).enumerate() {
-                let jump = &mut table[place(pair[0], pair[1])];
-                *jump = (*jump).min((window - 2 - at) as u8);
+        let mut head = zeroize::Zeroizing::new([0; JUMPS.end]);
+        head[JUMPS].fill(FULL_JUMP);
+        for (bytes, _) in all {
+            for byte in *bytes {
+                head[BYTES][usize::from(byte / 8)] |= 1 << (byte % 8);
             }
-            if *escapable {
-                bytes
-                    .iter()
-                    .for_each(|byte| set[usize::from(byte >> 3)] |= 1 << (byte & 7));
+            let first = place(bytes[0], bytes[1]);
+            head[PAIRS][first / 8] |= 1 << (first % 8);
+            for (at, pair) in bytes[..window].windows(2).enumerate() {
+                let jump = &mut head[JUMPS][place(pair[0], pair[1])];
+                *jump = (*jump).min((window - 2 - at) as u8);
             }
         }
         let mut end = head.len();
@@ -108,28 +110,38 @@ impl Patterns {
         &self.pages.expose()[pattern.place.clone()]
     }
 
-    /// Whether an escapable pattern contains this byte.
-    fn has(&self, byte: u8) -> bool {
-        self.pages.expose()[usize::from(byte >> 3)] & (1 << (byte & 7)) != 0
+    fn contain(&self, byte: u8) -> bool {
+        self.pages.expose()[BYTES][usize::from(byte / 8)] & (1 << (byte % 8)) != 0
     }
 
-    fn table(&self) -> &[u8] {
-        &self.pages.expose()[SET..SET + TABLE]
+    /// False only where no pattern begins with these two bytes.
+    fn may_begin_with(&self, first: u8, second: u8) -> bool {
+        let place = place(first, second);
+        self.pages.expose()[PAIRS][place / 8] & (1 << (place % 8)) != 0
     }
 
-    /// The leftmost literal match from `from` on.
+    /// The leftmost match from `from` on whose window has no escape in it.
     fn literal(&self, input: &[u8], from: usize, complete: bool) -> Step {
-        let table = self.table();
+        let jumps = &self.pages.expose()[JUMPS];
+        let full = self.window - 1;
+        let jump = |at: usize| jumps[place(input[at + full - 1], input[at + full])];
         let mut at = from;
-        while let Some(window) = input.get(at..at + self.window) {
-            let jump = table[place(window[self.window - 2], window[self.window - 1])];
-            if jump > 0 {
-                at += usize::from(jump);
+        while at + self.window <= input.len() {
+            // Four places at a time, where all of them may be jumped over.
+            if at + 3 * full + self.window <= input.len()
+                && jump(at) & jump(at + full) & jump(at + 2 * full) & jump(at + 3 * full)
+                    == FULL_JUMP
+            {
+                at += 4 * full;
                 continue;
             }
-            match self.literal_at(input, at, complete) {
-                Step::End => at += 1,
-                found => return found,
+            match jump(at) {
+                0 => match self.literal_at(input, at, complete) {
+                    Step::End => at += 1,
+                    found => return found,
+                },
+                FULL_JUMP => at += full,
+                jump => at += usize::from(jump),
             }
         }
         if complete {
@@ -148,7 +160,7 @@ impl Patterns {
             .map_or(Step::End, Step::Undecided)
     }
 
-    /// The longest literal match at one place.
+    /// The longest match at one place whose window has no escape in it.
     fn literal_at(&self, input: &[u8], at: usize, complete: bool) -> Step {
         let rest = &input[at..];
         let window = &rest[..self.window];
@@ -166,62 +178,92 @@ impl Patterns {
             } else if !complete && bytes.starts_with(rest) {
                 return Step::Undecided(at);
             }
+            for escaping in [Escaping::Json, Escaping::Percent] {
+                // An introducer never stands for itself.
+                if pattern.escapable && memchr(escaping.introducer(), window).is_none() {
+                    let after = at + self.window;
+                    let occurrence = escaping.compare(&bytes[self.window..], input, after);
+                    longest = longest.or_longer(occurrence.step(at, complete));
+                }
+            }
         }
         longest
     }
 
-    /// The leftmost match from `from` on that has an escape in it.
+    /// The leftmost match from `from` on whose window has an escape in it.
     fn escaped(&self, escaping: Escaping, input: &[u8], from: usize, complete: bool) -> Step {
+        let mut earliest = from;
         for escape in memchr_iter(escaping.introducer(), &input[from..]) {
-            match self.escaped_at(escaping, input, from, from + escape, complete) {
-                Step::End => {}
-                found => return found,
+            let at = from + escape;
+            let decoded = match escaping.decode(&input[at..]) {
+                Escape::Of { bytes, .. } if self.contain(bytes[0]) => Some(Some(bytes[0])),
+                // It may turn out to stand for any byte.
+                Escape::Incomplete if !complete => Some(None),
+                Escape::Of { .. } | Escape::Incomplete | Escape::Invalid => None,
+            };
+            if let Some(decoded) = decoded {
+                for start in earliest.max((at + 1).saturating_sub(self.window))..=at {
+                    let may_begin = match (&input[start..at], decoded) {
+                        ([first, second, ..], _) => self.may_begin_with(*first, *second),
+                        ([first], Some(second)) => self.may_begin_with(*first, second),
+                        ([_] | [], _) => true,
+                    };
+                    if may_begin {
+                        let head = &input[start..at];
+                        match self.escaped_at(escaping, input, start, head, decoded, complete) {
+                            Step::End => {}
+                            found => return found,
+                        }
+                    }
+                }
             }
+            // A later match has its first escape after this one.
+            earliest = at + 1;
         }
         Step::End
     }
 
-    /// The leftmost, and then longest, match whose first escape is this one.
+    /// The longest match at one place that has this literal head, and then an escape for this byte.
     fn escaped_at(
         &self,
         escaping: Escaping,
         input: &[u8],
-        from: usize,
-        at: usize,
+        start: usize,
+        head: &[u8],
+        decoded: Option<u8>,
         complete: bool,
     ) -> Step {
-        let decoded = match escaping.decode(&input[at..]) {
-            Escape::Of { bytes, .. } if self.has(bytes[0]) => Some(bytes[0]),
-            Escape::Of { .. } | Escape::Invalid => return Step::End,
-            Escape::Incomplete if complete => return Step::End,
-            // It may turn out to stand for any byte.
-            Escape::Incomplete => None,
+        let is_before = |pattern: &Pattern| {
+            let (begin, tail) = self.bytes(pattern).split_at(head.len());
+            match begin.cmp(head) {
+                Ordering::Equal => decoded.is_some_and(|byte| tail[0] < byte),
+                order => order.is_lt(),
+            }
         };
-        let mut best = Step::End;
-        for pattern in self.list.iter().filter(|pattern| pattern.escapable) {
-            let text = self.bytes(pattern);
-            // Before its first escape a text is literal, and has no introducer.
-            let literal = memchr(escaping.introducer(), text).unwrap_or(text.len() - 1);
-            let reachable = &text[..=literal.min(at - from)];
-            let mut compare = |before: usize| {
-                let (head, tail) = text.split_at(before);
-                if !input[..at].ends_with(head) {
-                    return;
+        let first = self.list.partition_point(is_before);
+        let mut longest = Step::End;
+        for pattern in &self.list[first..] {
+            match self.bytes(pattern).strip_prefix(head) {
+                Some(tail) if decoded.is_none_or(|byte| tail[0] == byte) => {
+                    if pattern.escapable {
+                        let occurrence = escaping.compare(tail, input, start + head.len());
+                        longest = longest.or_longer(occurrence.step(start, complete));
+                    }
                 }
-                let start = at - before;
-                let step = match escaping.compare(tail, input, at) {
-                    Occurrence::Until(end) => Step::Match(start..end),
-                    Occurrence::Undecided if !complete => Step::Undecided(start),
-                    Occurrence::Undecided | Occurrence::No => return,
-                };
-                best = std::mem::replace(&mut best, Step::End).or_longer(step);
-            };
-            match decoded {
-                Some(first) => memchr_iter(first, reachable).for_each(&mut compare),
-                None => (0..reachable.len()).for_each(&mut compare),
+                _ => break,
             }
         }
-        best
+        longest
+    }
+}
+
+impl Occurrence {
+    fn step(self, start: usize, complete: bool) -> Step {
+        match self {
+            Occurrence::Until(end) => Step::Match(start..end),
+            Occurrence::Undecided if !complete => Step::Undecided(start),
+            Occurrence::Undecided | Occurrence::No => Step::End,
+        }
     }
 }
 
@@ -249,7 +291,8 @@ impl Step {
         }
     }
 
-    /// The one that begins first. Of two that begin at one place, the longer one, which the undecided one may become.
+    /// The one that begins first. Of two that begin at one place, the longer one, which the
+    /// undecided one may become.
     fn or_longer(self, other: Step) -> Step {
         let end = |step: &Step| match step {
             Step::Match(found) => found.end,
@@ -264,7 +307,8 @@ impl Step {
     }
 }
 
-/// A pass over one input. Each kind of pattern keeps its next match, so that no part is searched twice in vain.
+/// A pass over one input. Each kind of pattern keeps its next match, so that no part is searched
+/// twice in vain.
 pub(super) struct Search<'a> {
     patterns: Option<&'a Patterns>,
     input: &'a [u8],

@@ -15,7 +15,7 @@ use crate::catalog::Provider;
 use crate::catalog::outbound::{Inject, Program};
 use crate::credential::{Attachment, CredentialError};
 use crate::keyring::Secret;
-use crate::process::{self, Fault, Spec};
+use crate::process::{self, ProcessError as Fault, Spec};
 
 const LONGEST_OUTPUT: usize = 1 << 20;
 const LONGEST_ERROR: usize = 500;

@@ -16,7 +16,7 @@ pub use oauth::OAuthRecipe;
 
 use super::ExecContext;
 use crate::credential::{Attachment, Credential, CredentialError};
-use crate::runtime::{Key, Made};
+use crate::runtime::{Key, Renewed};
 
 /// What one call authenticates with.
 pub enum CallCredential {
@@ -109,7 +109,7 @@ pub async fn obtain(
             .with_minted(&deferred.credential, &minted.value, &headers)
             .ok_or_else(|| CredentialError::UnusableKey("minted".to_owned()))?
             .with_environment(&minted.value, &minted.env);
-        Ok(Made {
+        Ok(Renewed {
             value,
             lifetime: minted.lifetime,
         })
@@ -130,6 +130,8 @@ pub fn renew_after_refusal(
 ) -> bool {
     match credential {
         CallCredential::Ready(_) => false,
-        CallCredential::Deferred(deferred) => context.runtime.minted.forget(deferred.key, refused),
+        CallCredential::Deferred(deferred) => {
+            context.runtime.minted.invalidate(deferred.key, refused)
+        }
     }
 }

@@ -9,20 +9,24 @@ mod xai;
 
 use std::borrow::Cow;
 
-use serde_json::value::RawValue;
+use bytes::Bytes;
 use serde_json::{Map, Value};
 
 pub use error::HttpError;
 
-use super::ExecContext;
 use super::credentials::{CallCredential, obtain, renew_after_refusal};
+use super::egress::{Redacted, not_spooled};
+use super::{Answer, ExecContext, SpooledJson};
 use crate::catalog::{Dialect, HttpInvocation, Tool};
 use crate::egress::EgressError;
 use crate::error::UpstreamFault;
+use crate::text;
 use send::Response;
 
 /// How much of an upstream's error body the caller gets.
 const LONGEST_ERROR: usize = 64 << 10;
+/// Bytes of the longest character, so that none is cut in two before the text is clipped.
+const UTF8_LONGEST: usize = 4;
 
 /// One call of an HTTP tool.
 pub struct Request<'a> {
@@ -37,7 +41,7 @@ pub async fn run(
     request: &Request<'_>,
     credential: &CallCredential,
     context: ExecContext<'_>,
-) -> Result<Box<RawValue>, HttpError> {
+) -> Result<Answer, HttpError> {
     let exchange = exchange(request, credential, context);
     let result = tokio::time::timeout(context.limits.timeout, exchange).await;
     let result = result.unwrap_or(Err(EgressError::Request(UpstreamFault::Timeout).into()));
@@ -54,7 +58,7 @@ async fn exchange(
     request: &Request<'_>,
     credential: &CallCredential,
     context: ExecContext<'_>,
-) -> Result<Box<RawValue>, HttpError> {
+) -> Result<Answer, HttpError> {
     let source = request.tool.provider.outbound.source;
     let wire = match request.invocation.dialect {
         Dialect::Plain => request::build(request, request.args)?,
@@ -70,36 +74,44 @@ async fn exchange(
         attachment = obtain(credential, source, context).await?;
         response = send::send(&wire, &attachment, source, context).await?;
     }
-    attachment.redact(&mut response.body);
-    let result = into_result(response)?;
+    let answer = into_answer(response).await?;
     match request.invocation.dialect {
-        Dialect::Plain => Ok(result),
-        Dialect::Agentic => xai::answer(&result),
+        Dialect::Plain => Ok(answer),
+        Dialect::Agentic => {
+            let whole = answer.into_raw().await.map_err(not_spooled)?;
+            Ok(Answer::Memory(xai::answer(&whole)?))
+        }
     }
 }
 
-fn into_result(answer: Response) -> Result<Box<RawValue>, HttpError> {
-    if answer.is_success() {
-        return Ok(as_json(&answer.body));
+async fn into_answer(response: Response) -> Result<Answer, HttpError> {
+    if response.is_success() {
+        return Ok(match response.body {
+            Redacted::Memory(body) => Answer::Memory(Answer::from_bytes(&body)),
+            Redacted::Spooled(body) => Answer::Spooled(SpooledJson::check(body).await),
+        });
     }
-    if answer.is_not_found() && answer.body.len() <= LONGEST_ERROR && says_no_records(&answer.body)
-    {
-        return Ok(as_json(br#"{"records":[]}"#));
-    }
-    let text = String::from_utf8_lossy(&answer.body);
-    Err(HttpError::Status {
-        status: answer.status(),
-        body: text[..text.floor_char_boundary(LONGEST_ERROR)].to_owned(),
-    })
-}
-
-/// JSON passes as it came; anything else becomes a JSON string.
-fn as_json(body: &[u8]) -> Box<RawValue> {
-    let text = |body: &[u8]| {
-        let text = String::from_utf8_lossy(body);
-        serde_json::value::to_raw_value(&text).unwrap_or_default()
+    let status = response.status();
+    let not_found = response.is_not_found();
+    let (body, is_whole) = match response.body {
+        Redacted::Memory(mut body) => {
+            let is_whole = body.len() <= LONGEST_ERROR;
+            body.truncate(LONGEST_ERROR + UTF8_LONGEST);
+            (Bytes::from(body), is_whole)
+        }
+        Redacted::Spooled(body) => {
+            let head = body.head(LONGEST_ERROR + UTF8_LONGEST).await;
+            (head.map_err(not_spooled)?, false)
+        }
     };
-    serde_json::from_slice(body).unwrap_or_else(|_| text(body))
+    if not_found && is_whole && says_no_records(&body) {
+        return Ok(Answer::Memory(Answer::from_bytes(br#"{"records":[]}"#)));
+    }
+    let text = String::from_utf8_lossy(&body);
+    Err(HttpError::Status {
+        status,
+        body: text::clip(&text, LONGEST_ERROR).to_owned(),
+    })
 }
 
 /// Some APIs answer "nothing found" with 404. To an agent that is a result.
@@ -157,14 +169,5 @@ mod tests {
             assert!(!says_no_records(bad.to_string().as_bytes()), "{bad}");
         }
         assert!(!says_no_records(b"No records found"));
-    }
-
-    #[test]
-    fn answers_pass_as_they_came_or_become_text() {
-        let exact = r#"{"b": 1.00, "a": 12345678901234567890, "b": 2}"#;
-        assert_eq!(as_json(exact.as_bytes()).get(), exact);
-        assert_eq!(as_json(b"hello").get(), "\"hello\"");
-        assert_eq!(as_json(b"").get(), "\"\"");
-        assert_eq!(as_json(b"\xff").get(), "\"\u{fffd}\"");
     }
 }

@@ -10,14 +10,14 @@ use super::request::Wire;
 use crate::credential::Attachment;
 use crate::egress::is_http_url;
 use crate::exec::ExecContext;
-use crate::exec::egress::{append_query, check, client, failed, read};
+use crate::exec::egress::{Redacted, append_query, check, client, failed, read_redacted};
 use crate::request_id::{self, RequestId};
 
 const REDIRECTS: usize = 10;
 
 pub struct Response {
     status: StatusCode,
-    pub body: Vec<u8>,
+    pub body: Redacted,
 }
 
 impl Response {
@@ -68,7 +68,7 @@ pub async fn send(
             None => {
                 return Ok(Response {
                     status: response.status(),
-                    body: read(response, &origin, context.limits.max_response_bytes).await?,
+                    body: read_redacted(response, &origin, attachment, context).await?,
                 });
             }
         }

@@ -1,63 +1,61 @@
-//! Bodies of servers behind URLs, measured while they are read.
+//! Size limits on bodies of HTTP servers, enforced while the bodies are read.
 
 use bytes::Bytes;
 use futures::stream::{Stream, StreamExt};
 
-use super::lines::LONGEST_MESSAGE;
-
-/// More of a refusal is read than is told, so that secrets are found whole.
-pub const READ_ERROR: usize = 64 << 10;
+use super::message::{LONGEST_MESSAGE, LONGEST_MESSAGE_MB};
 
 #[derive(Debug, thiserror::Error)]
-pub enum Broken {
-    #[error("an event of more than 50 MB")]
+pub enum BodyError {
+    #[error("an event of more than {} MB", LONGEST_MESSAGE_MB)]
     TooLong,
     #[error("the stream broke off")]
     BrokeOff,
 }
 
-/// As it comes, each event of a bounded size. Nothing comes after a fault.
-pub fn bounded(
+/// Passes an event stream on while no event exceeds the limit. Nothing follows an error.
+pub fn bounded_events(
     bytes: impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static,
-) -> impl Stream<Item = Result<Bytes, Broken>> + Send + 'static {
-    let mut event = Event::default();
-    let mut over = false;
+) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static {
+    let mut meter = EventMeter::default();
+    let mut failed = false;
     bytes
-        .map(move |piece| {
-            let piece = piece.map_err(|_| Broken::BrokeOff)?;
-            event.follow(&piece).then_some(piece).ok_or(Broken::TooLong)
+        .map(move |chunk| {
+            let chunk = chunk.map_err(|_| BodyError::BrokeOff)?;
+            let within = meter.count(&chunk);
+            within.then_some(chunk).ok_or(BodyError::TooLong)
         })
-        .take_while(move |piece| {
-            let go_on = !over;
-            over |= piece.is_err();
+        .take_while(move |chunk| {
+            let go_on = !failed;
+            failed |= chunk.is_err();
             std::future::ready(go_on)
         })
 }
 
-/// How long the event is that is being read.
+/// Measures the event that is being read. An empty line ends an event.
 #[derive(Default)]
-struct Event {
+struct EventMeter {
     line: usize,
-    all: usize,
-    /// The last was a CR: an LF after it ends the same line.
-    returned: bool,
+    event: usize,
+    /// The last byte was a CR: an LF after it ends the same line.
+    after_cr: bool,
 }
 
-impl Event {
-    /// False where it is too long.
-    fn follow(&mut self, piece: &[u8]) -> bool {
-        for byte in piece {
-            let returned = std::mem::replace(&mut self.returned, *byte == b'\r');
+impl EventMeter {
+    /// False if an event is too long.
+    fn count(&mut self, chunk: &[u8]) -> bool {
+        for byte in chunk {
+            let after_cr = std::mem::replace(&mut self.after_cr, *byte == b'\r');
             match byte {
-                b'\n' if returned => {}
-                b'\n' | b'\r' if self.line == 0 => self.all = 0,
+                b'\n' if after_cr => {}
+                b'\n' | b'\r' if self.line == 0 => self.event = 0,
                 b'\n' | b'\r' => self.line = 0,
                 _ => {
                     self.line += 1;
-                    self.all += 1;
+                    self.event += 1;
                 }
             }
-            if self.all > LONGEST_MESSAGE {
+            if self.event > LONGEST_MESSAGE {
                 return false;
             }
         }
@@ -65,21 +63,29 @@ impl Event {
     }
 }
 
-/// All of it. Of an error, the beginning will do.
-pub async fn read(response: reqwest::Response, most: usize) -> Result<Vec<u8>, Broken> {
+/// The whole body, or an error if it is longer than `most`.
+pub async fn read_whole(response: reqwest::Response, most: usize) -> Result<Vec<u8>, BodyError> {
+    // One byte more than allowed tells that there is more.
+    let body = read_beginning(response, most + 1).await?;
+    if body.len() > most {
+        return Err(BodyError::TooLong);
+    }
+    Ok(body)
+}
+
+/// At most `most` bytes of the body; the rest isn't read.
+pub async fn read_beginning(
+    response: reqwest::Response,
+    most: usize,
+) -> Result<Vec<u8>, BodyError> {
     let mut body = Vec::new();
-    let mut pieces = response.bytes_stream();
-    while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|_| Broken::BrokeOff)?;
-        if body.len() + piece.len() > most {
-            body.extend_from_slice(&piece[..most - body.len()]);
-            return if most == READ_ERROR {
-                Ok(body)
-            } else {
-                Err(Broken::TooLong)
-            };
-        }
-        body.extend_from_slice(&piece);
+    let mut chunks = response.bytes_stream();
+    while body.len() < most
+        && let Some(chunk) = chunks.next().await
+    {
+        let chunk = chunk.map_err(|_| BodyError::BrokeOff)?;
+        let room = most - body.len();
+        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
     }
     Ok(body)
 }
@@ -88,18 +94,33 @@ pub async fn read(response: reqwest::Response, most: usize) -> Result<Vec<u8>, B
 mod tests {
     use super::*;
 
+    fn response(body: &'static [u8]) -> reqwest::Response {
+        http::Response::new(body).into()
+    }
+
     #[test]
-    fn events_are_measured_one_by_one() {
-        let mut event = Event::default();
+    fn each_event_is_measured_on_its_own() {
+        let mut meter = EventMeter::default();
         for end in ["\r\n", "\n", "\r"] {
             for _ in 0..3 {
-                assert!(event.follow(&vec![b'x'; LONGEST_MESSAGE / 2]));
-                assert!(event.follow(end.as_bytes()));
-                assert!(event.follow(end.as_bytes()));
+                assert!(meter.count(&vec![b'x'; LONGEST_MESSAGE / 2]));
+                assert!(meter.count(end.as_bytes()));
+                assert!(meter.count(end.as_bytes()));
             }
         }
-        assert!(event.follow(&vec![b'x'; LONGEST_MESSAGE]));
-        assert!(event.follow(b"\n"));
-        assert!(!event.follow(b"x"));
+        assert!(meter.count(&vec![b'x'; LONGEST_MESSAGE]));
+        assert!(meter.count(b"\n"));
+        assert!(!meter.count(b"x"));
+    }
+
+    #[tokio::test]
+    async fn body_is_read_whole_within_the_limit_or_cut() {
+        assert_eq!(read_whole(response(b"12345"), 5).await.unwrap(), b"12345");
+        let long = read_whole(response(b"12345"), 4).await;
+        assert!(matches!(long, Err(BodyError::TooLong)));
+        assert_eq!(
+            read_beginning(response(b"12345"), 4).await.unwrap(),
+            b"1234"
+        );
     }
 }

@@ -13,18 +13,23 @@ pub enum McpError {
         status: u16,
         body: String,
     },
-    /// It ended, or the connection to it did.
+    /// The server ended, or the connection to it did.
     #[error("MCP transport error: [{provider}] {what}")]
     Ended { provider: String, what: String },
-    /// It said what is no MCP.
+    /// The server sent something that isn't MCP.
     #[error("MCP transport error: [{provider}] {what}")]
     Garbage { provider: String, what: String },
     #[error("MCP protocol error (code {code}): {message}")]
     Protocol { code: i32, message: String },
     #[error("MCP server did not return tools capability")]
     NoTools,
-    #[error("[{provider}] timeout: the server was not ready within {seconds} s")]
-    StartTimeout { provider: String, seconds: u64 },
+    /// `detail` is what the server did meanwhile, or empty.
+    #[error("[{provider}{detail}] timeout: the server was not ready within {seconds} s")]
+    StartTimeout {
+        provider: String,
+        detail: String,
+        seconds: u64,
+    },
     #[error("[{provider}] timeout: the server did not answer within {seconds} s")]
     Timeout { provider: String, seconds: u64 },
     #[error("[{provider}] too many calls wait for the server")]

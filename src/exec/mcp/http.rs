@@ -1,4 +1,5 @@
-//! A server behind a URL: the HTTP of the streamable transport, through our own way out. The protocol above it is rmcp's.
+//! The HTTP transport: requests to a server behind a URL, through ati's guarded clients. rmcp's
+//! streamable HTTP transport speaks the protocol on top of it.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -6,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::BoxStream;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use rmcp::model::{
@@ -15,64 +16,83 @@ use rmcp::model::{
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
-use sse_stream::{Sse, SseStream};
+use sse_stream::Sse;
 use tokio::sync::{Semaphore, watch};
 use url::Url;
 
-use super::McpError;
-use super::bounded::{READ_ERROR, bounded, read};
-use super::lines::{Heard, LONGEST_MESSAGE, MOST_VALUES, understand, values};
-use super::news::News;
-use super::pace::Pace;
-use super::session::{Era, Link};
+use super::bounded::{read_beginning, read_whole};
+use super::events::{EventStream, messages, replay};
+use super::handshake::Era;
+use super::message::{LONGEST_MESSAGE, LONGEST_MESSAGE_MB, ServerMessage, classify};
+use super::progress::ProgressRoutes;
+use super::session::SessionLink;
+use super::{LONGEST_ERROR, McpError};
+use crate::backoff::{Backoff, RestartPace};
 use crate::credential::Attachment;
-use crate::egress::Clients;
-use crate::egress::EgressError;
+use crate::egress::{Clients, EgressError};
 use crate::exec::egress;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
-const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+const JSON_OR_EVENTS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// More of a refusal than this says nothing more.
-const LONGEST_ERROR: usize = 4096;
-/// Answers to a server's questions that are under way at a time, and how long one may take. What it asks beyond that stays unanswered.
-const MOST_REPLIES: usize = 4;
-const REPLY: Duration = Duration::from_secs(10);
-/// The question which era this is may be one that a server never answers. Less than rmcp waits, which can't go on while a request is under way.
-const PROBE: Duration = Duration::from_secs(8);
-/// How soon a stream is resumed that broke off.
-const RESUME: Duration = Duration::from_millis(250);
-/// How long a server may take to hear that a session is over.
-const GOODBYE: Duration = Duration::from_secs(5);
-/// Codes that only a server of the stateless era has.
-const MODERN: [i32; 3] = [-32020, -32021, -32022];
+/// More of a refusal is read than is told, so that a secret that the cut would split is redacted.
+const READ_OF_REFUSAL: usize = 64 << 10;
+/// Answers to a server's requests that are sent at a time. Further requests stay unanswered.
+const CONCURRENT_REPLIES: usize = 4;
+const REPLY_LIMIT: Duration = Duration::from_secs(10);
+/// Some servers never answer `server/discover`. Less than rmcp's own limit, which doesn't apply
+/// while a request is under way.
+const PROBE_LIMIT: Duration = Duration::from_secs(8);
+/// How soon the stream of a call is resumed that broke off.
+const RESUME_DELAY: Duration = Duration::from_millis(250);
+/// The stream of a session is asked for again when the server ends it: later and later, unless it
+/// lasted for a while.
+const STREAM_RESTARTS: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+const STEADY_STREAM: Duration = Duration::from_secs(10);
+/// How long a server may take to answer that a session is deleted.
+const DELETE_LIMIT: Duration = Duration::from_secs(5);
+/// Error codes that only servers of the stateless era use.
+const STATELESS_CODES: [i32; 3] = [-32020, -32021, -32022];
 
-/// Why a request came to nothing.
+/// Why a request failed, as rmcp carries it back to ati.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Refused(pub McpError);
+pub struct ClientFailure(McpError);
 
-type Fault = StreamableHttpError<Refused>;
+type TransportError = StreamableHttpError<ClientFailure>;
 
+/// The failure of ati's own client among the causes of an error of rmcp.
+pub fn client_failure(error: &(dyn std::error::Error + 'static)) -> Option<McpError> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(StreamableHttpError::Client(ClientFailure(failure))) =
+            error.downcast_ref::<TransportError>()
+        {
+            return Some(failure.clone());
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// The URL of a server, and what requests to it need. A clone is the same endpoint.
 #[derive(Clone)]
-pub struct Endpoint(Arc<Inner>);
+pub struct Endpoint(Arc<EndpointState>);
 
-struct Inner {
+struct EndpointState {
     provider: Arc<str>,
     clients: Arc<Clients>,
     source: Option<IpAddr>,
     url: Url,
     attachment: Arc<Attachment>,
-    news: Arc<News>,
+    progress: Arc<ProgressRoutes>,
     /// What is known of the server.
     era: Era,
-    /// Ends with the session: rmcp leaves what it has begun to itself.
+    /// Ends with the session.
     lease: watch::Receiver<()>,
-    /// How often a stream that the server ends is asked for again.
-    pace: Pace,
-    /// Answers to what a server asks us that are on their way.
-    replies: Arc<Semaphore>,
+    stream_restarts: RestartPace,
+    reply_permits: Arc<Semaphore>,
 }
 
 impl Endpoint {
@@ -83,56 +103,137 @@ impl Endpoint {
         url: Url,
         attachment: Arc<Attachment>,
         era: Era,
-        link: &Link,
+        link: &SessionLink,
     ) -> Self {
-        Endpoint(Arc::new(Inner {
+        Endpoint(Arc::new(EndpointState {
             provider: provider.clone(),
             clients,
             source,
             url,
             attachment,
-            news: link.news.clone(),
+            progress: link.progress.clone(),
             era,
             lease: link.lease.subscribe(),
-            pace: Pace::default(),
-            replies: Arc::new(Semaphore::new(MOST_REPLIES)),
+            stream_restarts: RestartPace::new(STREAM_RESTARTS, STEADY_STREAM),
+            reply_permits: Arc::new(Semaphore::new(CONCURRENT_REPLIES)),
         }))
     }
 
-    fn listener(&self, headers: HeaderMap) -> Listener {
-        Listener {
-            endpoint: self.clone(),
-            headers,
+    pub fn progress(&self) -> &ProgressRoutes {
+        &self.0.progress
+    }
+
+    /// Ends with the session.
+    pub fn lease(&self) -> watch::Receiver<()> {
+        self.0.lease.clone()
+    }
+
+    /// Answers a request of the server, in the background.
+    pub fn reply(&self, headers: HeaderMap, answer: Vec<u8>) {
+        let Ok(permit) = self.0.reply_permits.clone().try_acquire_owned() else {
+            return;
+        };
+        let endpoint = self.clone();
+        tokio::spawn(async move {
+            let _permit = permit;
+            let reply = endpoint.0.send(Method::POST, headers, Some(answer));
+            let _ = tokio::time::timeout(REPLY_LIMIT, reply).await;
+        });
+    }
+
+    async fn post(
+        &self,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        custom: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, TransportError> {
+        let had_session = session.is_some();
+        let mut headers = headers(session.as_deref(), custom);
+        headers.insert(CONTENT_TYPE, JSON);
+        let mut reply_headers = headers.clone();
+        let request = PostedRequest::of(&message);
+        let body = serde_json::to_vec(&message)?;
+        let response = self.0.send(Method::POST, headers, Some(body)).await?;
+        let status = response.status().as_u16();
+        if matches!(status, 202 | 204) {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        if status == 404 && had_session {
+            return Err(TransportError::SessionExpired);
+        }
+        if !response.status().is_success() {
+            let refusal = self.0.refusal(response).await;
+            // After a restart, some servers answer 400 to a session that they don't know.
+            if status == 400 && had_session && mentions_session(&refusal) {
+                return Err(TransportError::SessionExpired);
+            }
+            return answer_of_refusal(status, refusal, request);
+        }
+        let session = response.headers().get(SESSION).cloned();
+        let session_id = session
+            .as_ref()
+            .and_then(|id| Some(id.to_str().ok()?.to_owned()));
+        match content_type(&response) {
+            ContentType::Events => {
+                // The answer to `initialize` brings the session's id; replies need it.
+                if let Some(id) = session {
+                    reply_headers.insert(SESSION, id);
+                }
+                let events = EventStream::new(self.clone(), reply_headers).read(response);
+                Ok(StreamableHttpPostResponse::Sse(events, session_id))
+            }
+            ContentType::Json => {
+                let body = read_whole(response, LONGEST_MESSAGE).await;
+                let body = body.map_err(|_| {
+                    self.0.garbage(format!(
+                        "an answer of more than {LONGEST_MESSAGE_MB} MB, or a broken one"
+                    ))
+                })?;
+                match (messages(&body), request) {
+                    (None, None) => Ok(StreamableHttpPostResponse::Accepted),
+                    (None, Some(_)) => Err(self.0.garbage("an answer that is no JSON-RPC")),
+                    (Some(mut all), _) if all.len() == 1 => {
+                        let message = all.remove(0);
+                        Ok(StreamableHttpPostResponse::Json(message, session_id))
+                    }
+                    (Some(all), _) => Ok(StreamableHttpPostResponse::Sse(replay(&all), session_id)),
+                }
+            }
+            ContentType::Other if request.is_none() => Ok(StreamableHttpPostResponse::Accepted),
+            ContentType::Other => Err(self
+                .0
+                .garbage("an answer that is neither JSON nor an event stream")),
         }
     }
 }
 
-impl Inner {
-    /// Until the session is over.
-    async fn while_wanted<T>(
+impl EndpointState {
+    /// Runs the work until the session is over.
+    async fn while_leased<T>(
         &self,
-        work: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<T, Fault> {
+        work: impl Future<Output = Result<T, TransportError>>,
+    ) -> Result<T, TransportError> {
         let mut lease = self.lease.clone();
         tokio::select! {
             done = work => done,
-            _ = lease.changed() => Err(Fault::Client(Refused(McpError::Ended {
+            _ = lease.changed() => Err(TransportError::Client(ClientFailure(McpError::Ended {
                 provider: self.provider.to_string(),
                 what: "the session is over".to_owned(),
             }))),
         }
     }
 
-    /// One request, with our credential in place of whatever stands under its name. Redirects aren't followed: a session is with one server.
+    /// Sends one request with ati's credential, which replaces headers of the same name. Redirects
+    /// aren't followed: a session belongs to one server.
     async fn send(
         &self,
         method: Method,
         headers: HeaderMap,
         body: Option<Vec<u8>>,
-    ) -> Result<reqwest::Response, Fault> {
-        let refused = |error: EgressError| Fault::Client(Refused(error.into()));
-        egress::check(&self.clients, &self.url).map_err(refused)?;
-        let client = egress::client(&self.clients, self.source).map_err(refused)?;
+    ) -> Result<reqwest::Response, TransportError> {
+        let failed = |error: EgressError| TransportError::Client(ClientFailure(error.into()));
+        egress::check(&self.clients, &self.url).map_err(failed)?;
+        let client = egress::client(&self.clients, self.source).map_err(failed)?;
         let mut url = self.url.clone();
         if let Some(pair) = self.attachment.query(true) {
             egress::append_query(&mut url, &String::from_utf8_lossy(pair.expose()));
@@ -146,15 +247,16 @@ impl Inner {
         });
         *request.body_mut() = body.map(Into::into);
         let response = client.execute(request).await;
-        let response = response.map_err(|e| refused(egress::failed(&e, &self.url.origin())))?;
+        let response = response.map_err(|e| failed(egress::failed(&e, &self.url.origin())))?;
         self.attachment.observe(response.status().as_u16());
         Ok(response)
     }
 
-    /// What a server says when it says no, without what it was told.
-    async fn status(&self, response: reqwest::Response) -> McpError {
+    /// The error of an answer whose status is no success, with the beginning of its body, redacted.
+    async fn refusal(&self, response: reqwest::Response) -> McpError {
         let status = response.status().as_u16();
-        let body = read(response, READ_ERROR).await.unwrap_or_default();
+        let body = read_beginning(response, READ_OF_REFUSAL).await;
+        let body = body.unwrap_or_default();
         let body = self
             .attachment
             .redact_text(body.trim_ascii(), LONGEST_ERROR);
@@ -165,29 +267,16 @@ impl Inner {
         }
     }
 
-    fn garbage(&self, what: &str) -> Fault {
-        Fault::Client(Refused(McpError::Garbage {
+    fn garbage(&self, what: impl Into<String>) -> TransportError {
+        TransportError::Client(ClientFailure(McpError::Garbage {
             provider: self.provider.to_string(),
-            what: what.to_owned(),
+            what: what.into(),
         }))
-    }
-
-    fn headers(
-        &self,
-        session: Option<&str>,
-        custom: HashMap<HeaderName, HeaderValue>,
-    ) -> HeaderMap {
-        let mut headers: HeaderMap = custom.into_iter().collect();
-        headers.insert(ACCEPT, BOTH);
-        if let Some(session) = session.and_then(|id| HeaderValue::from_str(id).ok()) {
-            headers.insert(SESSION, session);
-        }
-        headers
     }
 }
 
 impl StreamableHttpClient for Endpoint {
-    type Error = Refused;
+    type Error = ClientFailure;
 
     async fn post_message(
         &self,
@@ -196,14 +285,14 @@ impl StreamableHttpClient for Endpoint {
         session: Option<Arc<str>>,
         _: Option<String>,
         custom: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
-        let asks = asks(&message);
-        let posted = self.0.while_wanted(self.post(message, session, custom));
-        match asks {
-            Some((id, true)) if self.0.era == Era::Unknown => {
-                match tokio::time::timeout(PROBE, posted).await {
+    ) -> Result<StreamableHttpPostResponse, TransportError> {
+        let request = PostedRequest::of(&message);
+        let posted = self.0.while_leased(self.post(message, session, custom));
+        match request {
+            Some(request) if request.is_probe && self.0.era == Era::Unknown => {
+                match tokio::time::timeout(PROBE_LIMIT, posted).await {
                     Ok(posted) => posted,
-                    Err(_) => Ok(answered(no_discover(), id)),
+                    Err(_) => Ok(request.answer(no_discover())),
                 }
             }
             _ => posted.await,
@@ -216,12 +305,12 @@ impl StreamableHttpClient for Endpoint {
         session: Arc<str>,
         _: Option<String>,
         custom: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<(), Fault> {
-        let headers = self.0.headers(Some(&session), custom);
-        let goodbye = self.0.send(Method::DELETE, headers, None);
-        // Nobody waits for it, and nobody needs it.
-        match tokio::time::timeout(GOODBYE, goodbye).await {
-            Ok(said) => said.map(drop),
+    ) -> Result<(), TransportError> {
+        let headers = headers(Some(&session), custom);
+        let deletion = self.0.send(Method::DELETE, headers, None);
+        // A courtesy to the server: nothing depends on its answer.
+        match tokio::time::timeout(DELETE_LIMIT, deletion).await {
+            Ok(deleted) => deleted.map(drop),
             Err(_) => Ok(()),
         }
     }
@@ -233,97 +322,68 @@ impl StreamableHttpClient for Endpoint {
         last_event: Option<String>,
         _: Option<String>,
         custom: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
-        let mut headers = self.0.headers(session.as_deref(), custom);
-        let mut asking = headers.clone();
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, TransportError> {
+        let mut reply_headers = headers(session.as_deref(), custom);
+        let mut headers = reply_headers.clone();
         let id = last_event.as_deref().map(HeaderValue::from_str);
         if let Some(Ok(id)) = id {
-            asking.insert(LAST_EVENT, id);
+            headers.insert(LAST_EVENT, id);
         }
-        // The stream of a call goes on where it broke off, and its caller waits.
-        let pause = match last_event {
-            Some(_) => RESUME,
-            None => self.0.pace.pause(),
+        // With a last event, this is the stream of a call that broke off, whose caller waits.
+        let delay = match last_event {
+            Some(_) => RESUME_DELAY,
+            None => self.0.stream_restarts.next_delay(),
         };
-        let asked = async {
-            tokio::time::sleep(pause).await;
-            self.0.send(Method::GET, asking, None).await
+        let get = async {
+            tokio::time::sleep(delay).await;
+            self.0.send(Method::GET, headers, None).await
         };
-        let response = self.0.while_wanted(asked).await?;
-        match (response.status().is_success(), kind(&response)) {
-            (true, Kind::Events) => {
-                headers.insert(CONTENT_TYPE, JSON);
-                Ok(self.listener(headers).events(response))
+        let response = self.0.while_leased(get).await?;
+        match (response.status().is_success(), content_type(&response)) {
+            (true, ContentType::Events) => {
+                reply_headers.insert(CONTENT_TYPE, JSON);
+                Ok(EventStream::new(self.clone(), reply_headers).read(response))
             }
-            _ => Err(Fault::ServerDoesNotSupportSse),
+            _ => Err(TransportError::ServerDoesNotSupportSse),
         }
     }
 }
 
-impl Endpoint {
-    async fn post(
-        &self,
-        message: ClientJsonRpcMessage,
-        session: Option<Arc<str>>,
-        custom: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
-        let had_session = session.is_some();
-        let mut headers = self.0.headers(session.as_deref(), custom);
-        headers.insert(CONTENT_TYPE, JSON);
-        let mut listener = self.listener(headers.clone());
-        let asks = asks(&message);
-        let body = serde_json::to_vec(&message)?;
-        let response = self.0.send(Method::POST, headers, Some(body)).await?;
-        let status = response.status().as_u16();
-        if matches!(status, 202 | 204) {
-            return Ok(StreamableHttpPostResponse::Accepted);
+fn headers(session: Option<&str>, custom: HashMap<HeaderName, HeaderValue>) -> HeaderMap {
+    let mut headers: HeaderMap = custom.into_iter().collect();
+    headers.insert(ACCEPT, JSON_OR_EVENTS);
+    if let Some(session) = session.and_then(|id| HeaderValue::from_str(id).ok()) {
+        headers.insert(SESSION, session);
+    }
+    headers
+}
+
+/// The request in a posted message, which waits for an answer. Notifications wait for none.
+struct PostedRequest {
+    id: RequestId,
+    /// `server/discover`, which finds out the era.
+    is_probe: bool,
+}
+
+impl PostedRequest {
+    fn of(message: &ClientJsonRpcMessage) -> Option<Self> {
+        match message {
+            ClientJsonRpcMessage::Request(request) => Some(PostedRequest {
+                id: request.id.clone(),
+                is_probe: matches!(request.request, ClientRequest::DiscoverRequest(_)),
+            }),
+            _ => None,
         }
-        if status == 404 && had_session {
-            return Err(Fault::SessionExpired);
-        }
-        if !response.status().is_success() {
-            let refusal = self.0.status(response).await;
-            // Some say with 400 that they don't know the session, after a restart for example.
-            if status == 400 && had_session && mentions_session(&refusal) {
-                return Err(Fault::SessionExpired);
-            }
-            return declined(status, refusal, asks);
-        }
-        let session = response.headers().get(SESSION);
-        let session = session.and_then(|id| Some(id.to_str().ok()?.to_owned()));
-        match kind(&response) {
-            Kind::Events => {
-                // The answer that begins a session is the first of it.
-                if let Some(id) = response.headers().get(SESSION) {
-                    listener.headers.insert(SESSION, id.clone());
-                }
-                let events = listener.events(response);
-                Ok(StreamableHttpPostResponse::Sse(events, session))
-            }
-            Kind::Json => {
-                let body = read(response, LONGEST_MESSAGE).await;
-                let body = body.map_err(|_| {
-                    self.0
-                        .garbage("an answer of more than 50 MB, or a broken one")
-                })?;
-                match (messages(&body), asks) {
-                    (None, None) => Ok(StreamableHttpPostResponse::Accepted),
-                    (None, Some(_)) => Err(self.0.garbage("an answer that is no JSON-RPC")),
-                    (Some(mut all), _) if all.len() == 1 => {
-                        Ok(StreamableHttpPostResponse::Json(all.remove(0), session))
-                    }
-                    (Some(all), _) => Ok(StreamableHttpPostResponse::Sse(batch(&all), session)),
-                }
-            }
-            Kind::Other if asks.is_none() => Ok(StreamableHttpPostResponse::Accepted),
-            Kind::Other => Err(self
-                .0
-                .garbage("an answer that is neither JSON nor an event stream")),
-        }
+    }
+
+    fn answer(self, error: ErrorData) -> StreamableHttpPostResponse {
+        let answer = ServerJsonRpcMessage::error(error, Some(self.id));
+        StreamableHttpPostResponse::Json(answer, None)
     }
 }
 
-/// In the words of the SDKs. Any other 400 is about the call, which must not be made twice for it.
+/// Whether a refusal is about the session, in the words of the SDKs. Any other 400 is about the
+/// call, which must not be repeated because of it.
 fn mentions_session(refusal: &McpError) -> bool {
     let McpError::Status { body, .. } = refusal else {
         return false;
@@ -338,172 +398,56 @@ fn mentions_session(refusal: &McpError) -> bool {
     words.iter().any(|words| body.contains(words))
 }
 
-/// The request that waits for an answer, and whether it only asks which era this is.
-fn asks(message: &ClientJsonRpcMessage) -> Option<(RequestId, bool)> {
-    match message {
-        ClientJsonRpcMessage::Request(request) => {
-            let probing = matches!(request.request, ClientRequest::DiscoverRequest(_));
-            Some((request.id.clone(), probing))
-        }
-        _ => None,
-    }
-}
-
-/// A refusal may be an answer: a JSON-RPC error, or the sign of a server of the older era.
-fn declined(
+/// A refusal may carry a JSON-RPC error, which is the answer to the request; a refused probe tells
+/// that the server belongs to the older era.
+fn answer_of_refusal(
     status: u16,
     refusal: McpError,
-    asks: Option<(RequestId, bool)>,
-) -> Result<StreamableHttpPostResponse, Fault> {
+    request: Option<PostedRequest>,
+) -> Result<StreamableHttpPostResponse, TransportError> {
     let body = match &refusal {
         McpError::Status { body, .. } => body.as_bytes(),
         _ => b"",
     };
-    let error = match understand(body) {
-        Heard::Message(message) => match *message {
+    let error = match classify(body) {
+        ServerMessage::Message(message) => match *message {
             ServerJsonRpcMessage::Error(error) => Some(error.error),
             _ => None,
         },
         _ => None,
     };
-    let Some((id, probing)) = asks else {
-        return Err(Fault::Client(Refused(refusal)));
+    let Some(request) = request else {
+        return Err(TransportError::Client(ClientFailure(refusal)));
     };
-    let modern = |error: &ErrorData| MODERN.contains(&error.code.0);
+    let is_stateless = |error: &ErrorData| STATELESS_CODES.contains(&error.code.0);
     let answer = match error {
         _ if matches!(status, 401 | 403 | 429) => None,
-        Some(error) if !probing || modern(&error) => Some(error),
-        _ if probing && (400..500).contains(&status) => Some(no_discover()),
+        Some(error) if !request.is_probe || is_stateless(&error) => Some(error),
+        _ if request.is_probe && (400..500).contains(&status) => Some(no_discover()),
         other => other,
     };
     match answer {
-        Some(error) => Ok(answered(error, id)),
-        None => Err(Fault::Client(Refused(refusal))),
+        Some(error) => Ok(request.answer(error)),
+        None => Err(TransportError::Client(ClientFailure(refusal))),
     }
 }
 
-/// What a server of the older era says to the question which era it is of.
+/// How a server of the older era answers `server/discover`.
 fn no_discover() -> ErrorData {
     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "no server/discover", None)
 }
 
-fn answered(error: ErrorData, id: RequestId) -> StreamableHttpPostResponse {
-    StreamableHttpPostResponse::Json(ServerJsonRpcMessage::error(error, Some(id)), None)
-}
-
-enum Kind {
+enum ContentType {
     Json,
     Events,
     Other,
 }
 
-fn kind(response: &reqwest::Response) -> Kind {
-    let kind = response.headers().get(CONTENT_TYPE);
-    match kind.and_then(|kind| kind.to_str().ok()) {
-        Some(kind) if kind.starts_with("application/json") => Kind::Json,
-        Some(kind) if kind.starts_with("text/event-stream") => Kind::Events,
-        _ => Kind::Other,
-    }
-}
-
-/// One message, or what earlier revisions call a batch.
-fn messages(body: &[u8]) -> Option<Vec<ServerJsonRpcMessage>> {
-    let body = body.trim_ascii();
-    if let Heard::Message(one) = understand(body) {
-        return Some(vec![*one]);
-    }
-    if values(body) > MOST_VALUES {
-        return None;
-    }
-    let batch: Vec<&serde_json::value::RawValue> = serde_json::from_slice(body).ok()?;
-    let heard = batch.iter().map(|one| understand(one.get().as_bytes()));
-    let all: Vec<_> = heard
-        .filter_map(|heard| match heard {
-            Heard::Message(message) => Some(*message),
-            _ => None,
-        })
-        .collect();
-    (!all.is_empty()).then_some(all)
-}
-
-fn batch(all: &[ServerJsonRpcMessage]) -> BoxStream<'static, Result<Sse, SseError>> {
-    let events: Vec<_> = all
-        .iter()
-        .filter_map(|one| serde_json::to_string(one).ok())
-        .map(|text| Ok(Sse::default().data(text)))
-        .collect();
-    stream::iter(events).boxed()
-}
-
-/// Hears what a server sends on one stream.
-struct Listener {
-    endpoint: Endpoint,
-    /// What our answers to its questions are sent with.
-    headers: HeaderMap,
-}
-
-impl Listener {
-    /// As they come, each of a bounded size, and only those that are for rmcp. How soon to come again is ours to decide.
-    fn events(self, response: reqwest::Response) -> BoxStream<'static, Result<Sse, SseError>> {
-        let mut lease = self.endpoint.0.lease.clone();
-        let over = async move {
-            let _ = lease.changed().await;
-        };
-        SseStream::from_bytes_stream(bounded(response.bytes_stream()))
-            .filter_map(move |event| std::future::ready(self.sort(event)))
-            .take_until(Box::pin(over))
-            .boxed()
-    }
-
-    fn sort(&self, event: Result<Sse, SseError>) -> Option<Result<Sse, SseError>> {
-        let mut event = match event {
-            Ok(event) => event,
-            Err(e) => return Some(Err(e)),
-        };
-        event.retry = None;
-        let data = event.data.as_deref().unwrap_or_default().trim();
-        // An empty one carries an id, and nothing else.
-        if data.is_empty() {
-            return Some(Ok(event));
-        }
-        match understand(data.as_bytes()) {
-            Heard::Message(message) => {
-                event.data = serde_json::to_string(&message).ok();
-                return Some(Ok(event));
-            }
-            Heard::Progress(told) => self.endpoint.0.news.tell(told),
-            Heard::Asked(answer) => self.reply(answer),
-            Heard::Nothing | Heard::Garbage => {}
-        }
-        None
-    }
-
-    /// On a request of its own, which nobody waits for.
-    fn reply(&self, answer: Vec<u8>) {
-        let Ok(place) = self.endpoint.0.replies.clone().try_acquire_owned() else {
-            return;
-        };
-        let (endpoint, headers) = (self.endpoint.clone(), self.headers.clone());
-        tokio::spawn(async move {
-            let _place = place;
-            let reply = endpoint.0.send(Method::POST, headers, Some(answer));
-            let _ = tokio::time::timeout(REPLY, reply).await;
-        });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn batches_and_single_messages_are_read() {
-        let one = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
-        assert_eq!(messages(one.as_bytes()).unwrap().len(), 1);
-        let two = format!("[{one},{one}]");
-        assert_eq!(messages(two.as_bytes()).unwrap().len(), 2);
-        for bad in ["", "[]", "{}", "[1]", "nonsense"] {
-            assert!(messages(bad.as_bytes()).is_none(), "{bad}");
-        }
+fn content_type(response: &reqwest::Response) -> ContentType {
+    let value = response.headers().get(CONTENT_TYPE);
+    match value.and_then(|value| value.to_str().ok()) {
+        Some(value) if value.starts_with("application/json") => ContentType::Json,
+        Some(value) if value.starts_with("text/event-stream") => ContentType::Events,
+        _ => ContentType::Other,
     }
 }

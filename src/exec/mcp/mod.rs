@@ -1,62 +1,81 @@
-//! Tools of MCP servers: sessions that are opened once and shared by all who present the same.
+//! Tools of MCP servers, called over sessions that callers with the same key share.
+//!
+//! ```text
+//! call_tool, list_tools            request.rs
+//!   request_with_retry             one retry at most: on another session if the first one broke
+//!      |                           off, or with a new credential after a 401
+//!      |- credentials::obtain
+//!      |- lease_session            open.rs: from the pool (SharedState::sessions), or a new one
+//!      |     open_session          single flight, in the era of MCP that the server speaks
+//!      |        connect            stdio.rs: a child process and its streams (outbox.rs)
+//!      |                           http.rs: requests and event streams (events.rs, bounded.rs)
+//!      |                           message.rs: what a server sends, classified
+//!      |        handshake          handshake.rs: rmcp's service on that transport
+//!      '- Session::call_tool,      session.rs: permits, cancellation, progress (progress.rs)
+//!         Session::list_tools      errors tell what the transport noticed (diagnostics.rs)
+//!   result::shape                  the result as callers get it, redacted
+//! ```
 
-mod ask;
 mod bounded;
+mod diagnostics;
 mod error;
+mod events;
+mod handshake;
 mod http;
-mod lines;
-mod news;
+mod message;
+mod open;
 mod outbox;
-mod pace;
+mod progress;
+mod request;
 mod result;
 mod session;
-mod trouble;
+mod stdio;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use url::Url;
 use zeroize::Zeroizing;
 
-pub use ask::{Told, call, list};
 pub use error::McpError;
-pub use session::Session;
+pub use request::{ToolListing, call_tool, list_tools};
 
-use self::http::Endpoint;
 use crate::catalog::mcp::Listing;
 use crate::credential::Attachment;
-use crate::egress::{Clients, EgressError};
+use crate::egress::EgressError;
 use crate::exec::credentials::CallCredential;
 use crate::exec::{ExecContext, SharedState};
-use crate::process::{self, Resident};
-use crate::runtime::Key;
-use lines::Lines;
-use session::{AT_A_TIME, Era, Link};
+use crate::runtime::{Key, Pool};
+use handshake::Era;
+use session::Session;
 
-/// How long a server may take to get ready, and to list its tools.
-const START: Duration = Duration::from_secs(30);
-const GOODBYE: Duration = Duration::from_secs(2);
+/// How long a server may take for the handshake.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(30);
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+/// How much of a server's error is told.
 const LONGEST_ERROR: usize = 4096;
 
-/// A server, and what we are to it: everything filled in.
+/// Open sessions, each with the era of its server.
+pub type Sessions = Pool<Session, Era>;
+
+/// A server, and everything that a session with it needs. All placeholders are filled in.
 pub struct Target {
     pub provider: Arc<str>,
-    /// What it depends on, hashed: whoever has the same, shares the session.
+    /// Derived from everything that a session depends on: targets with the same key share one.
     pub key: Key,
-    pub server: Server,
+    pub server: ServerSpec,
     pub credential: CallCredential,
     pub source: Option<IpAddr>,
-    /// What it said last about its tools, and how.
-    pub listed: Option<Arc<Listing>>,
-    /// The URL as the manifest has it: what may be told.
-    pub told_url: String,
+    /// The last listing of the server's tools; it tells the era.
+    pub last_listing: Option<Arc<Listing>>,
+    /// The URL as it stands in the manifest, without secrets: what errors may tell.
+    pub manifest_url: String,
 }
 
-pub enum Server {
+/// How a server is reached.
+pub enum ServerSpec {
     Program {
         program: String,
         args: Vec<String>,
@@ -65,126 +84,35 @@ pub enum Server {
     Endpoint(Url),
 }
 
-/// Whether there is news of a list that this session gave: the server has said so, or another session has taken its place.
-/// Where sessions come and go with what is minted for them, a new one is no news.
-pub fn has_changed(target: &Target, listed_by: u64, context: ExecContext<'_>) -> bool {
-    let open = context.runtime.sessions.open::<Session>();
-    let mut ours = open.iter().filter(|(key, _)| *key == target.key);
-    ours.any(|(_, session)| {
-        let another = session.serial != listed_by && !target.is_minted();
-        another || session.take_changed()
+impl ServerSpec {
+    fn transport_name(&self) -> &'static str {
+        match self {
+            ServerSpec::Program { .. } => "stdio",
+            ServerSpec::Endpoint(_) => "http",
+        }
+    }
+}
+
+/// Whether a listing that the session `listed_by` gave may be outdated: the server has said so, or
+/// another session has taken that one's place. Sessions that are replaced with their minted
+/// credential don't count.
+pub fn tools_may_have_changed(target: &Target, listed_by: u64, context: ExecContext<'_>) -> bool {
+    let open = context.runtime.sessions.open_sessions();
+    let mut matching = open.iter().filter(|(key, _)| *key == target.key);
+    matching.any(|(_, session)| {
+        let replaced = session.serial != listed_by && !target.is_minted();
+        replaced || session.take_tools_changed()
     })
 }
 
-/// End every session, and wait for that a moment. For a process that is about to end.
+/// Ends every session and waits for that, within a limit. For a process that is about to end.
 pub async fn close_all(state: &SharedState) {
-    let open = state.sessions.open::<Session>();
+    let open = state.sessions.open_sessions();
     state.sessions.clear();
     let open = open
         .into_iter()
         .filter_map(|(_, session)| Arc::into_inner(session));
-    futures::future::join_all(open.map(|session| session.close(GOODBYE))).await;
-}
-
-/// One that presents these.
-async fn open(
-    target: &Arc<Target>,
-    key: Key,
-    secrets: &Arc<Attachment>,
-    context: ExecContext<'_>,
-) -> Result<Arc<Session>, McpError> {
-    let sessions = &context.runtime.sessions;
-    let full = || McpError::Busy {
-        provider: target.provider.to_string(),
-    };
-    let opener = || {
-        let (target, secrets, clients) = (target.clone(), secrets.clone(), context.clients.clone());
-        move |note: u8| opened(target, secrets, clients, note)
-    };
-    let session: Arc<Session> = sessions.get(key, full, opener()).await?;
-    // What was minted anew is for a session of its own.
-    if target.is_minted() && !Arc::ptr_eq(&session.secrets, secrets) {
-        sessions.forget(key, &session);
-        return sessions.get(key, full, opener()).await;
-    }
-    Ok(session)
-}
-
-/// A new one, and what was learned about its server: the note of the next.
-async fn opened(
-    target: Arc<Target>,
-    secrets: Arc<Attachment>,
-    clients: Arc<Clients>,
-    note: u8,
-) -> Result<(Session, u8), McpError> {
-    let era = match note {
-        1 => Era::Handshake,
-        2 => Era::Stateless,
-        _ => {
-            let listed = target.listed.as_ref();
-            listed.map_or(Era::Unknown, |listing| Era::of(&listing.protocol))
-        }
-    };
-    let begun = match begin(&target, &secrets, &clients, era).await {
-        // It may have learned another way of speaking since.
-        Err(McpError::Protocol { .. } | McpError::Garbage { .. }) if era != Era::Unknown => {
-            begin(&target, &secrets, &clients, Era::Unknown).await
-        }
-        begun => begun,
-    };
-    let session = begun.map_err(|error| target.clean(error, &secrets))?;
-    let note = match session.era() {
-        Era::Unknown => 0,
-        Era::Handshake => 1,
-        Era::Stateless => 2,
-    };
-    Ok((session, note))
-}
-
-async fn begin(
-    target: &Target,
-    secrets: &Arc<Attachment>,
-    clients: &Arc<Clients>,
-    era: Era,
-) -> Result<Session, McpError> {
-    let provider = &target.provider;
-    let link = Link::default();
-    match &target.server {
-        Server::Program { program, args, env } => {
-            let mut env = env.clone();
-            env.extend(secrets.environment());
-            let resident = Resident {
-                program: program.clone(),
-                args: args.clone(),
-                env,
-            };
-            let streams = process::start(resident)
-                .await
-                .map_err(|e| McpError::Spawn {
-                    provider: provider.to_string(),
-                    what: format!("{program}: {e}"),
-                })?;
-            let lines = Lines::new(provider, streams, secrets.clone(), &link);
-            Session::begin(provider, lines, era, link, secrets, START).await
-        }
-        Server::Endpoint(url) => {
-            let endpoint = Endpoint::new(
-                provider,
-                clients.clone(),
-                target.source,
-                url.clone(),
-                secrets.clone(),
-                era,
-                &link,
-            );
-            // The address is ours to know: rmcp gets a name for it.
-            let config = StreamableHttpClientTransportConfig::with_uri(format!("mcp:{provider}"))
-                // How many are under way is counted elsewhere; lists and goodbyes must not wait for them.
-                .max_concurrent_requests(2 * AT_A_TIME);
-            let transport = StreamableHttpClientTransport::with_client(endpoint, config);
-            Session::begin(provider, transport, era, link, secrets, START).await
-        }
-    }
+    futures::future::join_all(open.map(|session| session.close(CLOSE_LIMIT))).await;
 }
 
 impl Target {
@@ -192,12 +120,13 @@ impl Target {
         matches!(self.credential, CallCredential::Deferred(_))
     }
 
-    /// What it presents is for one call only, and so is the session.
+    /// Whether the credential is for one call only, and so is the session.
     fn is_for_one_call(&self) -> bool {
         matches!(&self.credential, CallCredential::Deferred(deferred) if deferred.is_for_one_call())
     }
 
-    fn key_of_call(&self) -> Key {
+    /// The key of the session in the pool: a new one for each call whose session isn't shared.
+    fn pool_key(&self) -> Key {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
         let mut key = self.key;
         if self.is_for_one_call() {
@@ -207,29 +136,34 @@ impl Target {
         key
     }
 
-    /// A server may repeat what it was told in what it complains about, at any length.
-    fn clean(&self, error: McpError, secrets: &Attachment) -> McpError {
-        let clean = |text: String| secrets.redact_text(text, LONGEST_ERROR);
+    /// Redacts and cuts what a server says in an error: it may repeat the credential.
+    fn redact(&self, error: McpError, attachment: &Attachment) -> McpError {
+        let redact = |text: String| attachment.redact_text(text, LONGEST_ERROR);
         match error {
             McpError::Ended { provider, what } => McpError::Ended {
                 provider,
-                what: clean(what),
+                what: redact(what),
             },
             McpError::Garbage { provider, what } => McpError::Garbage {
                 provider,
-                what: clean(what),
+                what: redact(what),
             },
-            McpError::StartTimeout { provider, seconds } => McpError::StartTimeout {
-                provider: clean(provider),
+            McpError::StartTimeout {
+                provider,
+                detail,
+                seconds,
+            } => McpError::StartTimeout {
+                provider,
+                detail: redact(detail),
                 seconds,
             },
             McpError::Protocol { code, message } => McpError::Protocol {
                 code,
-                message: clean(message),
+                message: redact(message),
             },
-            // Its key may be part of the host.
+            // A key may be part of the host.
             McpError::Egress(EgressError::Blocked(_)) => {
-                EgressError::Blocked(self.told_url.clone()).into()
+                EgressError::Blocked(self.manifest_url.clone()).into()
             }
             other => other,
         }

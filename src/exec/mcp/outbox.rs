@@ -1,4 +1,5 @@
-//! What a child has yet to read. Nobody waits for it to do so: whoever left would go on waiting, with all that it wanted to say.
+//! A bounded queue of messages to a child's stdin. Sending never waits: a cancelled call would
+//! leave a pending write and its payload behind.
 
 use std::io;
 use std::sync::Arc;
@@ -8,60 +9,64 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-/// Messages that wait to be read, and how long all of them may be together. A child that doesn't read gets no more.
-const MOST: usize = 256;
+/// Bounds of the queue. A child that doesn't read its input gets no more messages.
+const MOST_MESSAGES: usize = 256;
 const MOST_BYTES: usize = 64 << 20;
 
+/// The sending end.
 #[derive(Clone)]
 pub struct Outbox {
-    lines: mpsc::Sender<Vec<u8>>,
-    waiting: Arc<AtomicUsize>,
+    messages: mpsc::Sender<Vec<u8>>,
+    queued_bytes: Arc<AtomicUsize>,
 }
 
-/// The other end.
-pub struct Unread {
-    lines: mpsc::Receiver<Vec<u8>>,
-    waiting: Arc<AtomicUsize>,
+/// The receiving end, which writes the messages to the child.
+pub struct OutboxWriter {
+    messages: mpsc::Receiver<Vec<u8>>,
+    queued_bytes: Arc<AtomicUsize>,
 }
 
-pub fn outbox() -> (Outbox, Unread) {
-    let (sender, lines) = mpsc::channel(MOST);
-    let waiting = Arc::<AtomicUsize>::default();
-    let unread = Unread {
-        lines,
-        waiting: waiting.clone(),
+pub fn outbox() -> (Outbox, OutboxWriter) {
+    let (sender, receiver) = mpsc::channel(MOST_MESSAGES);
+    let queued_bytes = Arc::<AtomicUsize>::default();
+    let writer = OutboxWriter {
+        messages: receiver,
+        queued_bytes: queued_bytes.clone(),
     };
     let outbox = Outbox {
-        lines: sender,
-        waiting,
+        messages: sender,
+        queued_bytes,
     };
-    (outbox, unread)
+    (outbox, writer)
 }
 
 impl Outbox {
-    /// `WouldBlock` where it is full.
-    pub fn put(&self, line: Vec<u8>) -> io::Result<()> {
-        let place = self.lines.try_reserve().map_err(|e| match e {
+    /// Queues one message. `WouldBlock` if the queue is full, `BrokenPipe` if the child is gone.
+    pub fn send(&self, message: Vec<u8>) -> io::Result<()> {
+        let place = self.messages.try_reserve().map_err(|e| match e {
             TrySendError::Full(()) => io::ErrorKind::WouldBlock,
             TrySendError::Closed(()) => io::ErrorKind::BrokenPipe,
         })?;
-        // However long it is, one that is the first is taken.
-        if self.waiting.load(Ordering::Relaxed) > MOST_BYTES {
+        // A single message may exceed the bound: it is taken while the queue is below it.
+        if self.queued_bytes.load(Ordering::Relaxed) > MOST_BYTES {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        self.waiting.fetch_add(line.len(), Ordering::Relaxed);
-        place.send(line);
+        self.queued_bytes
+            .fetch_add(message.len(), Ordering::Relaxed);
+        place.send(message);
         Ok(())
     }
 }
 
-impl Unread {
+impl OutboxWriter {
+    /// Writes messages until the outbox is dropped or the child stops reading.
     pub async fn write_to(mut self, mut stdin: impl AsyncWrite + Unpin) {
-        while let Some(line) = self.lines.recv().await {
-            if stdin.write_all(&line).await.is_err() || stdin.flush().await.is_err() {
+        while let Some(message) = self.messages.recv().await {
+            if stdin.write_all(&message).await.is_err() || stdin.flush().await.is_err() {
                 return;
             }
-            self.waiting.fetch_sub(line.len(), Ordering::Relaxed);
+            self.queued_bytes
+                .fetch_sub(message.len(), Ordering::Relaxed);
         }
     }
 }
@@ -71,27 +76,29 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_not_read_is_bounded_in_number_and_in_length() {
-        let (outbox, unread) = outbox();
-        for _ in 0..MOST {
-            outbox.put(b"x".to_vec()).unwrap();
+    async fn queue_is_bounded_in_messages() {
+        let (outbox, writer) = outbox();
+        for _ in 0..MOST_MESSAGES {
+            outbox.send(b"x".to_vec()).unwrap();
         }
-        let full = outbox.put(b"x".to_vec()).unwrap_err();
+        let full = outbox.send(b"x".to_vec()).unwrap_err();
         assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
-        drop(unread);
-        let gone = outbox.put(b"x".to_vec()).unwrap_err();
+        drop(writer);
+        let gone = outbox.send(b"x".to_vec()).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::BrokenPipe);
+    }
 
-        let (outbox, unread) = super::outbox();
-        outbox.put(vec![0; MOST_BYTES + 1]).unwrap();
-        let full = outbox.put(b"x".to_vec()).unwrap_err();
+    #[tokio::test]
+    async fn queue_is_bounded_in_bytes_and_takes_more_once_it_is_written() {
+        let (outbox, writer) = outbox();
+        outbox.send(vec![0; MOST_BYTES + 1]).unwrap();
+        let full = outbox.send(b"x".to_vec()).unwrap_err();
         assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
-        // What is read makes room.
-        let reading = tokio::spawn(unread.write_to(tokio::io::sink()));
-        while outbox.put(b"x".to_vec()).is_err() {
+        let writing = tokio::spawn(writer.write_to(tokio::io::sink()));
+        while outbox.send(b"x".to_vec()).is_err() {
             tokio::task::yield_now().await;
         }
         drop(outbox);
-        reading.await.unwrap();
+        writing.await.unwrap();
     }
 }

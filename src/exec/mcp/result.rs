@@ -1,4 +1,4 @@
-//! What a tool of an MCP server gives, as callers have always got it.
+//! The result of a tool, in the shape that callers of existing deployments know.
 
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::value::RawValue;
@@ -7,25 +7,26 @@ use serde_json::{Map, Value, json};
 use super::McpError;
 use crate::credential::Attachment;
 
-/// More of a tool's own error than this says nothing more.
+/// How much of a tool's own error is told.
 const LONGEST_ERROR: usize = 64 << 10;
 
-/// One item is the result itself: a text that is JSON is that JSON. Several stay together. What was attached is taken out.
-pub fn shape(result: &CallToolResult, secrets: &Attachment) -> Result<Box<RawValue>, McpError> {
+/// A single item is the result itself; a text that is JSON becomes that JSON. Several items stay
+/// together. Secrets are redacted.
+pub fn shape(result: &CallToolResult, attachment: &Attachment) -> Result<Box<RawValue>, McpError> {
     if result.is_error == Some(true) {
-        let text = secrets.redact_text(complaint(result), LONGEST_ERROR);
+        let text = attachment.redact_text(error_text(result), LONGEST_ERROR);
         return Err(McpError::Tool(text));
     }
     let mut bytes = match result.content.as_slice() {
-        [ContentBlock::Text(text)] => text_of(&text.text),
+        [ContentBlock::Text(text)] => as_json(&text.text),
         [] if result.structured_content.is_some() => {
             serde_json::to_vec(&result.structured_content).unwrap_or_default()
         }
         [media @ (ContentBlock::Image(_) | ContentBlock::Audio(_))] => {
-            serde_json::to_vec(&plain(media)).unwrap_or_default()
+            serde_json::to_vec(&without_metadata(media)).unwrap_or_default()
         }
         several => {
-            let content: Vec<Value> = several.iter().map(plain).collect();
+            let content: Vec<Value> = several.iter().map(without_metadata).collect();
             let mut all = Map::new();
             all.insert("content".to_owned(), content.into());
             all.insert("isError".to_owned(), false.into());
@@ -35,29 +36,30 @@ pub fn shape(result: &CallToolResult, secrets: &Attachment) -> Result<Box<RawVal
             serde_json::to_vec(&all).unwrap_or_default()
         }
     };
-    secrets.redact(&mut bytes);
+    attachment.redact(&mut bytes);
     let text =
         || serde_json::value::to_raw_value(&String::from_utf8_lossy(&bytes)).unwrap_or_default();
     Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
 }
 
-fn text_of(text: &str) -> Vec<u8> {
-    let as_it_is: Result<&RawValue, _> = serde_json::from_str(text.trim());
-    match as_it_is {
+/// A text that is JSON is taken as it is; any other becomes a JSON string.
+fn as_json(text: &str) -> Vec<u8> {
+    let parsed: Result<&RawValue, _> = serde_json::from_str(text.trim());
+    match parsed {
         Ok(json) => json.get().as_bytes().to_vec(),
         Err(_) => serde_json::to_vec(text).unwrap_or_default(),
     }
 }
 
-/// Without what is for the protocol only.
-fn plain(block: &ContentBlock) -> Value {
+/// The block without members that serve the protocol only.
+fn without_metadata(block: &ContentBlock) -> Value {
     match block {
         ContentBlock::Text(text) => json!({"type": "text", "text": text.text}),
         other => serde_json::to_value(other).unwrap_or_default(),
     }
 }
 
-fn complaint(result: &CallToolResult) -> String {
+fn error_text(result: &CallToolResult) -> String {
     let texts: Vec<&str> = result
         .content
         .iter()
@@ -86,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn one_item_is_the_result_and_several_stay_together() {
+    fn single_item_is_the_result_and_several_stay_together() {
         let text = |text: &str| json!({"type": "text", "text": text});
         let one = |block: Value| shaped(json!({"content": [block]})).unwrap();
         assert_eq!(one(text("hello")), "\"hello\"");
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_failed_is_an_error() {
+    fn result_marked_as_error_is_an_error() {
         let failed =
             json!({"content": [{"type": "text", "text": "no such file"}], "isError": true});
         assert_eq!(shaped(failed), Err("no such file".to_owned()));

@@ -1,218 +1,159 @@
-//! One session with one server, used by many at a time.
+//! One session with one server, shared by many calls at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rmcp::handler::client::ClientHandler;
+use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotificationParam,
-    ClientConfig, ClientRequest, ErrorCode, Implementation, JsonObject, PaginatedRequestParams,
-    ProtocolVersion, RequestId, ServerResult, Tool,
+    ClientRequest, ErrorCode, JsonObject, PaginatedRequestParams, RequestId, ServerResult, Tool,
 };
-use rmcp::service::{
-    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, NotificationContext, Peer,
-    PeerRequestOptions, RunningService, ServiceError,
-};
-use rmcp::transport::Transport;
-use rmcp::transport::streamable_http_client::StreamableHttpError;
-use rmcp::{ClientCacheConfig, RoleClient};
-use tokio::sync::{Semaphore, watch};
+use rmcp::service::{Peer, PeerRequestOptions, ServiceError};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::time::Instant;
+use tracing::{Span, debug};
 
-use super::McpError;
-use super::http::Refused;
-use super::news::News;
-use super::trouble::Trouble;
+use super::diagnostics::{STDERR_WAIT, TransportDiagnostics};
+use super::handshake::{ClientService, Era};
+use super::http::client_failure;
+use super::progress::ProgressRoutes;
+use super::{LONGEST_ERROR, McpError};
+use crate::backoff::Backoff;
 use crate::credential::Attachment;
 use crate::exec::{Progress, Watcher};
-use crate::runtime::Pooled;
+use crate::runtime::{PooledSession, Removal};
 
-/// Calls that a server is given at a time, and how many may wait for that.
-pub const AT_A_TIME: usize = 64;
-const WAITING: usize = 1024;
-/// More of what a server says about its progress is no news.
-const LONGEST_NEWS: usize = 4096;
-/// A list of tools is followed this far.
+/// Calls that a server is sent at a time, and how many more may wait.
+pub const CONCURRENT_CALLS: usize = 64;
+const WAITING_CALLS: usize = 1024;
+/// How much of the message of a progress report is shown.
+const LONGEST_PROGRESS_MESSAGE: usize = 4096;
+/// Bounds of a list of tools.
 const MOST_PAGES: usize = 100;
 const MOST_TOOLS: usize = 10_000;
-const MOST_BYTES: usize = 16 << 20;
-/// How often a server may ask for the same call again with notes of its own, and how long it is left alone in between.
+const MOST_LIST_MB: usize = 16;
+/// How often a server may ask ati to repeat a call with state of the server's own, and the waits
+/// between the repetitions.
 const MOST_ROUNDS: u32 = 10;
-const FIRST_ROUND: Duration = Duration::from_millis(50);
+const ROUNDS: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(30));
+/// How long a server that didn't answer a call in time has to answer a probe.
+const PROBE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long a server that didn't answer a call in time has to answer anything at all.
-const LAST_CHANCE: Duration = Duration::from_secs(10);
-
-/// What a session and its transport have in common.
+/// What a session and its transport share.
 #[derive(Default)]
-pub struct Link {
-    pub trouble: Arc<Trouble>,
-    pub news: Arc<News>,
-    /// Dropped with the session, or where there will be none.
+pub struct SessionLink {
+    pub diagnostics: Arc<TransportDiagnostics>,
+    pub progress: Arc<ProgressRoutes>,
+    /// Dropped with the session, or with a failed handshake. The HTTP transport ends its requests
+    /// and streams then: rmcp leaves them running.
     pub lease: watch::Sender<()>,
+    /// Set when the server says that its tools have changed.
+    pub tools_changed: Arc<AtomicBool>,
 }
 
-/// Which way a server wants to be spoken to, once that is known.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Era {
-    #[default]
-    Unknown,
-    /// `initialize` and a session.
-    Handshake,
-    /// Every request for itself.
-    Stateless,
+/// Names a session in the log, from before its handshake on.
+pub struct SessionTrace {
+    /// Unique in this process.
+    pub serial: u64,
+    pub span: Span,
 }
 
-impl Era {
-    /// Of a server that has agreed to this revision before.
-    pub fn of(protocol: &str) -> Self {
-        let version = serde_json::from_value::<ProtocolVersion>(protocol.into());
-        match version.map(|version| version.has_initialize()) {
-            Ok(true) => Era::Handshake,
-            Ok(false) => Era::Stateless,
-            Err(_) => Era::Unknown,
-        }
-    }
-}
-
-/// Our side of a session: nothing is offered to servers but to hear that their tools have changed.
-struct Face {
-    changed: Arc<AtomicBool>,
-}
-
-impl ClientHandler for Face {
-    fn get_info(&self) -> ClientConfig {
-        let mut info = ClientConfig::default();
-        info.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
-        info.client_info = Implementation::new("ati", env!("CARGO_PKG_VERSION"));
-        info
-    }
-
-    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.changed.store(true, Ordering::Release);
-    }
-}
-
-/// Tells a server that nobody waits for its answer any more, unless it has come.
-struct Waiting {
-    peer: Peer<RoleClient>,
-    id: Option<RequestId>,
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current())
-        else {
-            return;
-        };
-        let peer = self.peer.clone();
-        runtime.spawn(async move {
-            let reason = Some("nobody waits for it any more".to_owned());
-            let _ = peer
-                .notify_cancelled(CancelledNotificationParam::new(Some(id), reason))
-                .await;
-        });
+impl SessionTrace {
+    pub fn new(provider: &str, transport: &'static str) -> Self {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        // Without a parent: the session outlives the request that opened it.
+        let span = tracing::info_span!(
+            parent: None,
+            "mcp_session",
+            provider,
+            session = serial,
+            transport,
+            protocol = tracing::field::Empty,
+        );
+        SessionTrace { serial, span }
     }
 }
 
 pub struct Session {
-    /// No two are the same.
+    /// Unique in this process.
     pub serial: u64,
-    /// What it was opened with, and what has to be looked for in whatever it says.
-    pub secrets: Arc<Attachment>,
+    /// What it was opened with, and what is redacted in everything that the server sends.
+    pub attachment: Arc<Attachment>,
     provider: Arc<str>,
-    service: RunningService<RoleClient, Face>,
-    link: Link,
-    places: Semaphore,
-    waiting: AtomicUsize,
-    changed: Arc<AtomicBool>,
-    /// Whether somebody finds out if it still answers, and whether it doesn't.
-    suspected: AtomicBool,
-    mute: AtomicBool,
+    service: ClientService,
+    link: SessionLink,
+    permits: Semaphore,
+    waiting_calls: AtomicUsize,
+    /// Whether a probe is under way that finds out if the server still answers.
+    probing: AtomicBool,
+    unresponsive: AtomicBool,
+    span: Span,
 }
 
-impl Pooled<McpError> for Session {
+/// The tools of a server, and how long the server says the list is valid.
+pub struct ToolList {
+    pub tools: Vec<Tool>,
+    pub valid_for: Option<Duration>,
+}
+
+impl PooledSession for Session {
+    type Error = McpError;
+
     fn is_open(&self) -> bool {
         !self.service.is_closed()
             && !self.service.is_transport_closed()
-            && !self.mute.load(Ordering::Relaxed)
+            && !self.unresponsive.load(Ordering::Relaxed)
     }
 
-    fn end(&self) -> McpError {
-        self.ended()
+    fn end_reason(&self) -> McpError {
+        let diagnostics = &self.link.diagnostics;
+        diagnostics.cause().unwrap_or_else(|| McpError::Ended {
+            provider: self.provider.to_string(),
+            what: format!("the server ended{}", diagnostics.detail()),
+        })
+    }
+
+    fn removed(&self, removal: Removal) {
+        let (provider, session) = (&self.provider, self.serial);
+        let span = &self.span;
+        match removal {
+            Removal::Ended => {
+                let error = self.end_reason();
+                let error = self
+                    .attachment
+                    .redact_text(error.to_string(), LONGEST_ERROR);
+                debug!(parent: span, %provider, session, error, "MCP session ended");
+            }
+            _ => debug!(parent: span, %provider, session, why = ?removal, "MCP session removed"),
+        }
     }
 }
 
 impl Session {
-    /// The handshake, in whichever era the server lives.
-    pub async fn begin<T: Transport<RoleClient> + 'static>(
-        provider: &Arc<str>,
-        transport: T,
-        era: Era,
-        link: Link,
-        secrets: &Arc<Attachment>,
-        limit: Duration,
-    ) -> Result<Self, McpError> {
-        let trouble = &link.trouble;
-        let changed = Arc::new(AtomicBool::new(false));
-        let face = Face {
-            changed: changed.clone(),
-        };
-        let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
-        let mode = match era {
-            Era::Unknown => ClientLifecycleMode::Auto {
-                preferred_versions,
-                legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
-            },
-            Era::Handshake => ClientLifecycleMode::Initialize,
-            Era::Stateless => ClientLifecycleMode::Discover { preferred_versions },
-        };
-        let begun = tokio::time::timeout(limit, face.serve_with_lifecycle(transport, mode)).await;
-        let service = match begun {
-            Err(_) if trouble.heard_garbage_only() => {
-                return Err(McpError::Garbage {
-                    provider: provider.to_string(),
-                    what: format!(
-                        "the server was not ready within {} s{}",
-                        limit.as_secs(),
-                        trouble.circumstances()
-                    ),
-                });
-            }
-            Err(_) => {
-                return Err(McpError::StartTimeout {
-                    provider: format!("{provider}{}", trouble.circumstances()),
-                    seconds: limit.as_secs(),
-                });
-            }
-            Ok(Err(e)) => return Err(unopened(provider, &e, trouble)),
-            Ok(Ok(service)) => service,
-        };
-        // What a server says now is what is asked for; lists are kept elsewhere.
-        let uncached = ClientCacheConfig::disabled();
-        service.peer().set_response_cache_config(uncached).await;
-        let capable = service
-            .peer_info()
-            .is_some_and(|info| info.capabilities.tools.is_some());
-        if !capable {
-            return Err(McpError::NoTools);
-        }
-        static SERIAL: AtomicU64 = AtomicU64::new(1);
-        Ok(Session {
-            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
-            secrets: secrets.clone(),
-            provider: provider.clone(),
+    pub fn new(
+        trace: SessionTrace,
+        provider: Arc<str>,
+        service: ClientService,
+        link: SessionLink,
+        attachment: Arc<Attachment>,
+    ) -> Self {
+        Session {
+            serial: trace.serial,
+            attachment,
+            provider,
             service,
             link,
-            places: Semaphore::new(AT_A_TIME),
-            waiting: AtomicUsize::new(0),
-            changed,
-            suspected: AtomicBool::new(false),
-            mute: AtomicBool::new(false),
-        })
+            permits: Semaphore::new(CONCURRENT_CALLS),
+            waiting_calls: AtomicUsize::new(0),
+            probing: AtomicBool::new(false),
+            unresponsive: AtomicBool::new(false),
+            span: trace.span,
+        }
     }
 
-    pub fn version(&self) -> String {
+    pub fn protocol(&self) -> String {
         let info = self.service.peer_info();
         info.map(|info| info.protocol_version.to_string())
             .unwrap_or_default()
@@ -220,35 +161,35 @@ impl Session {
 
     pub fn era(&self) -> Era {
         let info = self.service.peer_info();
-        match info.map(|info| info.protocol_version.has_initialize()) {
-            Some(true) => Era::Handshake,
-            Some(false) => Era::Stateless,
-            None => Era::Unknown,
-        }
+        info.map_or(Era::Unknown, |info| Era::of_version(&info.protocol_version))
     }
 
-    /// Whether the server has said that its tools have changed, since the last time somebody asked.
-    pub fn take_changed(&self) -> bool {
-        self.changed.swap(false, Ordering::AcqRel)
+    /// Whether the server has said that its tools have changed, since the last call of this.
+    pub fn take_tools_changed(&self) -> bool {
+        self.link.tools_changed.swap(false, Ordering::AcqRel)
     }
 
-    /// Dropped, the call is cancelled. `sent` is true once the server may have got it.
-    pub async fn call(
+    /// Calls a tool. The call is cancelled where this future is dropped. `sent` is set once the
+    /// server may have received the call.
+    pub async fn call_tool(
         &self,
         name: &str,
         arguments: JsonObject,
         watcher: Option<Watcher<'_>>,
         sent: &mut bool,
     ) -> Result<CallToolResult, McpError> {
-        let _place = self.place().await?;
+        let _permit = self.acquire_permit().await?;
         if !self.is_open() {
-            return Err(self.ended());
+            return Err(self.end_reason());
         }
         *sent = true;
         let mut params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
-        for round in 0..MOST_ROUNDS {
-            let answer = self.ask(params.clone(), watcher).await;
-            match answer.map_err(|e| self.failed(&e))? {
+        for round in 1..=MOST_ROUNDS {
+            let answer = match self.send_and_wait(params.clone(), watcher).await {
+                Ok(answer) => answer,
+                Err(error) => return Err(self.failure(&error).await),
+            };
+            match answer {
                 ServerResult::CallToolResult(result) => return Ok(result),
                 ServerResult::InputRequiredResult(wanted) => {
                     let asks = wanted.input_requests.is_some_and(|all| !all.is_empty());
@@ -259,18 +200,16 @@ impl Session {
                         });
                     }
                     params.request_state = wanted.request_state;
-                    tokio::time::sleep(FIRST_ROUND * 2u32.pow(round)).await;
+                    tokio::time::sleep(ROUNDS.delay(round)).await;
                 }
-                _ => return Err(self.failed(&ServiceError::UnexpectedResponse)),
+                _ => return Err(self.garbage("an answer to another question".to_owned())),
             }
         }
-        Err(McpError::Garbage {
-            provider: self.provider.to_string(),
-            what: format!("asked for the same call {MOST_ROUNDS} times"),
-        })
+        Err(self.garbage(format!("asked for the same call {MOST_ROUNDS} times")))
     }
 
-    async fn ask(
+    /// Sends one request and waits for its answer. Progress reports go to the watcher meanwhile.
+    async fn send_and_wait(
         &self,
         params: CallToolRequestParams,
         watcher: Option<Watcher<'_>>,
@@ -280,186 +219,179 @@ impl Session {
         let mut request = peer
             .send_cancellable_request(request, PeerRequestOptions::no_options())
             .await?;
-        let mut waiting = Waiting {
+        let mut cancellation = CancelOnDrop {
             peer: peer.clone(),
             id: Some(request.id.clone()),
         };
         let answer = match watcher {
             None => (&mut request.rx).await,
-            Some(tell) => {
-                let mut news = self.link.news.follow(request.progress_token.clone());
+            Some(show) => {
+                let token = request.progress_token.clone();
+                let mut reports = self.link.progress.follow(token);
                 loop {
                     tokio::select! {
                         biased;
-                        progress = news.next() => tell(&self.clean(progress)),
+                        progress = reports.next() => show(&self.redact_progress(progress)),
                         answer = &mut request.rx => break answer,
                     }
                 }
             }
         };
-        waiting.id = None;
+        cancellation.id = None;
         answer.unwrap_or(Err(ServiceError::TransportClosed))
     }
 
-    /// A server may repeat what it was told.
-    fn clean(&self, mut progress: Progress) -> Progress {
+    /// A server may repeat the credential that it was given.
+    fn redact_progress(&self, mut progress: Progress) -> Progress {
         let message = progress.message.take();
-        progress.message = message.map(|text| self.secrets.redact_text(text, LONGEST_NEWS));
+        let redact = |text| self.attachment.redact_text(text, LONGEST_PROGRESS_MESSAGE);
+        progress.message = message.map(redact);
         progress
     }
 
-    /// All pages, within bounds, and for how long they hold, where the server says so.
-    pub async fn list(&self) -> Result<(Vec<Tool>, Option<Duration>), McpError> {
-        let endless = |what: &str| McpError::Garbage {
-            provider: self.provider.to_string(),
-            what: format!("a list of tools {what}"),
-        };
+    /// All pages of the list of tools, within bounds.
+    pub async fn list_tools(&self) -> Result<ToolList, McpError> {
         let mut tools = Vec::new();
         let mut cursor = None;
         let mut bytes = 0;
-        let mut holds: Option<u64> = None;
+        let mut ttl_ms: Option<u64> = None;
         for _ in 0..MOST_PAGES {
             let mut params = PaginatedRequestParams::default();
             params.cursor = cursor;
-            let page = self.service.list_tools(Some(params)).await;
-            let page = page.map_err(|e| self.failed(&e))?;
+            let page = match self.service.list_tools(Some(params)).await {
+                Ok(page) => page,
+                Err(error) => return Err(self.failure(&error).await),
+            };
             let length = |tool: &Tool| serde_json::to_vec(tool).map_or(0, |text| text.len());
             bytes += page.tools.iter().map(length).sum::<usize>();
             tools.extend(page.tools);
-            if tools.len() > MOST_TOOLS || bytes > MOST_BYTES {
-                return Err(endless("of more than 10,000, or of more than 16 MB"));
+            if tools.len() > MOST_TOOLS || bytes > MOST_LIST_MB << 20 {
+                let number = format!("{},{:03}", MOST_TOOLS / 1000, MOST_TOOLS % 1000);
+                let bounds = format!("more than {number}, or of more than {MOST_LIST_MB} MB");
+                return Err(self.garbage(format!("a list of tools of {bounds}")));
             }
-            holds = holds.into_iter().chain(page.ttl_ms).min();
+            ttl_ms = ttl_ms.into_iter().chain(page.ttl_ms).min();
             cursor = page.next_cursor;
             if cursor.is_none() {
-                return Ok((tools, holds.map(Duration::from_millis)));
+                let valid_for = ttl_ms.map(Duration::from_millis);
+                return Ok(ToolList { tools, valid_for });
             }
         }
-        Err(endless("that doesn't end after 100 pages"))
+        let endless = format!("a list of tools that doesn't end after {MOST_PAGES} pages");
+        Err(self.garbage(endless))
     }
 
-    /// A call got no answer in time. That may be the call, or the server: one that doesn't answer at all any more is replaced.
-    pub fn suspect(self: &Arc<Self>) {
-        if self.suspected.swap(true, Ordering::AcqRel) {
+    /// Probes the server in the background after a call got no answer in time. Without an answer to
+    /// the probe either, the session counts as closed and is replaced.
+    pub fn probe(self: &Arc<Self>) {
+        if self.probing.swap(true, Ordering::AcqRel) {
             return;
         }
         let session = self.clone();
         tokio::spawn(async move {
-            let asked = tokio::time::timeout(LAST_CHANCE, session.service.list_tools(None)).await;
+            let probe = session.service.list_tools(None);
+            let answer = tokio::time::timeout(PROBE_LIMIT, probe).await;
             // A refusal is an answer, too.
-            let lives = matches!(asked, Ok(Ok(_) | Err(ServiceError::McpError(_))));
-            session.mute.store(!lives, Ordering::Relaxed);
-            session.suspected.store(false, Ordering::Release);
+            let answered = matches!(answer, Ok(Ok(_) | Err(ServiceError::McpError(_))));
+            if !answered {
+                let (provider, span) = (&session.provider, &session.span);
+                let session = session.serial;
+                debug!(parent: span, %provider, session, "MCP server is unresponsive");
+            }
+            session.unresponsive.store(!answered, Ordering::Relaxed);
+            session.probing.store(false, Ordering::Release);
         });
     }
 
-    /// End it, and wait for that a moment: a server behind a URL is told.
+    /// Ends it and waits for that, within the limit: a server behind a URL is told.
     pub async fn close(mut self, limit: Duration) {
         let _ = self.service.close_with_timeout(limit).await;
     }
 
-    async fn place(&self) -> Result<tokio::sync::SemaphorePermit<'_>, McpError> {
-        if let Ok(place) = self.places.try_acquire() {
-            return Ok(place);
+    /// Waits for a place among the concurrent calls. Refuses where too many calls wait already.
+    async fn acquire_permit(&self) -> Result<SemaphorePermit<'_>, McpError> {
+        if let Ok(permit) = self.permits.try_acquire() {
+            return Ok(permit);
         }
-        struct Waiting<'a>(&'a AtomicUsize);
-        impl Drop for Waiting<'_> {
-            fn drop(&mut self) {
-                self.0.fetch_sub(1, Ordering::AcqRel);
-            }
+        let before = self.waiting_calls.fetch_add(1, Ordering::AcqRel);
+        let _waiting = WaitingCall(&self.waiting_calls);
+        if before >= WAITING_CALLS {
+            return Err(self.busy());
         }
-        let before = self.waiting.fetch_add(1, Ordering::AcqRel);
-        let _waiting = Waiting(&self.waiting);
-        let busy = || McpError::Busy {
-            provider: self.provider.to_string(),
-        };
-        if before >= WAITING {
-            return Err(busy());
-        }
-        self.places.acquire().await.map_err(|_| busy())
+        self.permits.acquire().await.map_err(|_| self.busy())
     }
 
-    fn failed(&self, error: &ServiceError) -> McpError {
+    async fn failure(&self, error: &ServiceError) -> McpError {
         match error {
             ServiceError::McpError(error) => McpError::Protocol {
                 code: error.code.0,
                 message: error.message.to_string(),
             },
-            ServiceError::TransportSend(sent) if is_full(sent.error.as_ref()) => McpError::Busy {
-                provider: self.provider.to_string(),
+            ServiceError::TransportSend(sent) if is_queue_full(sent.error.as_ref()) => self.busy(),
+            ServiceError::TransportSend(sent) => match client_failure(sent.error.as_ref()) {
+                Some(failure) => failure,
+                None => {
+                    // Its stdin broke first; stderr may say why.
+                    let deadline = Instant::now() + STDERR_WAIT;
+                    self.link.diagnostics.wait_for_stderr(deadline).await;
+                    self.end_reason()
+                }
             },
-            ServiceError::TransportSend(sent) => {
-                refusal(sent.error.as_ref()).unwrap_or_else(|| self.ended())
+            ServiceError::TransportClosed | ServiceError::Cancelled { .. } => self.end_reason(),
+            ServiceError::UnexpectedResponse => {
+                self.garbage("an answer to another question".to_owned())
             }
-            ServiceError::TransportClosed | ServiceError::Cancelled { .. } => self.ended(),
-            ServiceError::UnexpectedResponse => McpError::Garbage {
-                provider: self.provider.to_string(),
-                what: "an answer to another question".to_owned(),
-            },
-            other => McpError::Garbage {
-                provider: self.provider.to_string(),
-                what: other.to_string(),
-            },
+            other => self.garbage(other.to_string()),
         }
     }
 
-    fn ended(&self) -> McpError {
-        self.link
-            .trouble
-            .cause()
-            .unwrap_or_else(|| McpError::Ended {
-                provider: self.provider.to_string(),
-                what: format!("the server ended{}", self.link.trouble.circumstances()),
-            })
+    fn busy(&self) -> McpError {
+        McpError::Busy {
+            provider: self.provider.to_string(),
+        }
+    }
+
+    fn garbage(&self, what: String) -> McpError {
+        McpError::Garbage {
+            provider: self.provider.to_string(),
+            what,
+        }
     }
 }
 
-/// Whether the server doesn't read what it was sent before.
-fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+/// Tells the server that a call is cancelled, unless its answer has come.
+struct CancelOnDrop {
+    peer: Peer<RoleClient>,
+    id: Option<RequestId>,
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
+        let peer = self.peer.clone();
+        runtime.spawn(async move {
+            let reason = Some("the caller has left, or its time is over".to_owned());
+            let _ = peer
+                .notify_cancelled(CancelledNotificationParam::new(Some(id), reason))
+                .await;
+        });
+    }
+}
+
+/// Counts a call as waiting until it is dropped.
+struct WaitingCall<'a>(&'a AtomicUsize);
+
+impl Drop for WaitingCall<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Whether the queue to the server is full, because the server doesn't read.
+fn is_queue_full(error: &(dyn std::error::Error + 'static)) -> bool {
     let error = error.downcast_ref::<std::io::Error>();
     error.is_some_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
-}
-
-/// What our own way out had to say about it.
-fn refusal(error: &(dyn std::error::Error + 'static)) -> Option<McpError> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(StreamableHttpError::Client(Refused(refused))) =
-            error.downcast_ref::<StreamableHttpError<Refused>>()
-        {
-            return Some(refused.clone());
-        }
-        next = error.source();
-    }
-    None
-}
-
-fn unopened(provider: &Arc<str>, error: &ClientInitializeError, trouble: &Trouble) -> McpError {
-    if let Some(cause) = trouble.cause() {
-        return cause;
-    }
-    let ended = |what: &str| McpError::Ended {
-        provider: provider.to_string(),
-        what: format!("{what}{}", trouble.circumstances()),
-    };
-    match error {
-        ClientInitializeError::JsonRpcError(error) => McpError::Protocol {
-            code: error.code.0,
-            message: error.message.to_string(),
-        },
-        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
-            unopened(provider, fallback, trouble)
-        }
-        ClientInitializeError::TransportError { error, .. } => {
-            refusal(error.error.as_ref()).unwrap_or_else(|| ended("the connection broke"))
-        }
-        ClientInitializeError::ConnectionClosed(_) => ended("the server ended before it was ready"),
-        other => McpError::Garbage {
-            provider: provider.to_string(),
-            what: format!(
-                "a handshake that makes no sense: {}",
-                crate::text::clip(&other.to_string(), 16 << 10)
-            ),
-        },
-    }
 }

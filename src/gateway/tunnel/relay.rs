@@ -5,6 +5,7 @@ use pingora_core::protocols::Stream;
 use pingora_http::ResponseHeader;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::frames::Frames;
 use crate::gateway::ctx::Tunnelled;
@@ -89,7 +90,6 @@ async fn copy(
             write(to, close).await?;
         }
         buffer.reserve(BUFFER);
-        let until = end;
         tokio::select! {
             read = from.read_buf(&mut buffer) => {
                 // After ati's Close only the other side's Close is awaited.
@@ -102,13 +102,19 @@ async fn copy(
             }
             changed = closing.changed(), if end.is_none() => {
                 if changed.is_ok() {
-                    end = Some(tokio::time::Instant::now() + CLOSE_TIMEOUT);
+                    end = Some(Instant::now() + CLOSE_TIMEOUT);
                 }
             }
-            () = tokio::time::sleep_until(until.unwrap_or_else(tokio::time::Instant::now)), if until.is_some() => {
-                return Ok(());
-            }
+            () = deadline(end) => return Ok(()),
         }
+    }
+}
+
+/// Never, if there is no deadline yet.
+async fn deadline(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::api::context;
+use crate::backoff::Backoff;
 use crate::call;
 use crate::catalog::mcp::Listing;
 use crate::catalog::{Provider, listing_cache};
@@ -32,8 +33,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 const LONGEST_VALIDITY: Duration = Duration::from_secs(3600);
 const SHORTEST_VALIDITY: Duration = Duration::from_secs(60);
 /// Back-off after failures.
-const FIRST_PAUSE: Duration = Duration::from_secs(2);
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+const RETRY: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(300));
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -157,9 +157,9 @@ impl ProviderDiscovery {
                         info!(provider = name, tools, protocol, "tools listed");
                     }
                     log_next = false;
-                    let validity = answer.holds.unwrap_or(LONGEST_VALIDITY);
+                    let validity = answer.valid_for.unwrap_or(LONGEST_VALIDITY);
                     let validity = validity.clamp(SHORTEST_VALIDITY, LONGEST_VALIDITY);
-                    let changed = self.wait_for_change(answer.by);
+                    let changed = self.wait_for_change(answer.session);
                     let _ = tokio::time::timeout(validity, changed).await;
                 }
                 Err(error) => {
@@ -169,7 +169,7 @@ impl ProviderDiscovery {
                         let provider = name;
                         warn!(provider, %error, "its tools can't be listed, trying again");
                     }
-                    tokio::time::sleep(pause_after(failures)).await;
+                    tokio::time::sleep(RETRY.delay(failures)).await;
                 }
             }
         }
@@ -220,19 +220,13 @@ impl ProviderDiscovery {
     }
 }
 
-/// Exponential back-off: how long to wait after so many failures in a row.
-fn pause_after(failures: u32) -> Duration {
-    let doublings = failures.saturating_sub(1).min(16);
-    (FIRST_PAUSE * (1 << doublings)).min(LONGEST_PAUSE)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn pause_doubles_with_each_failure_up_to_its_limit() {
-        let seconds = |failures| pause_after(failures).as_secs();
+        let seconds = |failures| RETRY.delay(failures).as_secs();
         assert_eq!([seconds(1), seconds(2), seconds(3)], [2, 4, 8]);
         assert_eq!([seconds(8), seconds(9), seconds(u32::MAX)], [256, 300, 300]);
     }

@@ -49,7 +49,7 @@ impl Composed {
             current: server.current.clone(),
             load: Arc::default(),
             services: Arc::new(Services {
-                runtime: SharedState::new(&settings.ati_dir),
+                runtime: SharedState::new(&settings.ati_dir, &settings.tools),
                 audit: Audit::background(&settings.audit_file),
                 abandon: watch::Sender::new(false),
             }),

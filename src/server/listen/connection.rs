@@ -170,16 +170,16 @@ async fn http1<S: ByteStream>(
     shutdown: ShutdownWatch,
 ) {
     let stream = Downstream::new(stream, socket, peer);
-    let connection = Arc::new(HeaderWatch::default());
+    let watch = Arc::new(HeaderWatch::default());
     let keepalive = limits.keepalive;
-    let watched = connection.clone();
+    let watched = watch.clone();
     let mut requests = AbortOnDrop(tokio::spawn(async move {
         serve_http1(Box::new(stream), &proxy, &shutdown, keepalive, &watched).await;
     }));
     // In a task apart from the requests, so that requests don't pay for the timer.
     tokio::select! {
         _ = &mut requests.0 => {}
-        () = header_overdue(&connection, limits) => {}
+        () = header_overdue(&watch, limits) => {}
     }
 }
 
@@ -194,13 +194,13 @@ impl Drop for AbortOnDrop {
 
 /// Returns once a request's header has been awaited for longer than it may take. Checks twice in
 /// that time, so it may return half as long after the limit.
-async fn header_overdue(connection: &HeaderWatch, limits: &Limits) {
+async fn header_overdue(watch: &HeaderWatch, limits: &Limits) {
     let tick = limits.header / 2;
-    let mut seen = connection.phase();
+    let mut seen = watch.phase();
     let mut waited = Duration::ZERO;
     loop {
         tokio::time::sleep(tick).await;
-        let now = connection.phase();
+        let now = watch.phase();
         if now != seen || !now.is_reading() {
             seen = now;
             waited = Duration::ZERO;
@@ -224,17 +224,17 @@ async fn serve_http1(
     proxy: &Arc<HttpProxy<Gateway>>,
     shutdown: &ShutdownWatch,
     keepalive: Duration,
-    connection: &Arc<HeaderWatch>,
+    watch: &Arc<HeaderWatch>,
 ) {
     let mut session = ServerSession::new_http1(stream);
     session.set_keepalive(Some(keepalive.as_secs()));
     session.set_pipelining_enabled(true);
     loop {
-        session.set_connection_user_context(Some(Box::new(connection.clone())));
+        session.set_connection_user_context(Some(Box::new(watch.clone())));
         let Some(reused) = proxy.process_new_http(session, shutdown).await else {
             return;
         };
-        connection.reading();
+        watch.reading();
         let (stream, settings) = reused.consume();
         session = ServerSession::new_http1(stream);
         if let Some(settings) = settings {

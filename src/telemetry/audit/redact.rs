@@ -92,9 +92,10 @@ mod tests {
 
     #[test]
     fn secrets_are_replaced_at_every_depth() {
-        let args = json!({"q": "x", "API_KEY": "s", "deep": [{"userPassword": {"a": "s"}, "n": null}], "Authorization": 5});
-        let expected = json!({"q": "x", "API_KEY": "[REDACTED]",
-            "deep": [{"userPassword": "[REDACTED]", "n": null}], "Authorization": "[REDACTED]"});
+        let args = json!({"q": "x", "API_KEY": "s", "Authorization": 5,
+            "deep": [{"userPassword": {"a": "s"}, "n": null}]});
+        let expected = json!({"q": "x", "API_KEY": "[REDACTED]", "Authorization": "[REDACTED]",
+            "deep": [{"userPassword": "[REDACTED]", "n": null}]});
         assert_eq!(redacted(args), expected);
     }
 

@@ -47,7 +47,8 @@ metrics! {
     log_dropped: Counter "ati_log_lines_dropped_total" []
         "Log lines lost because stderr was not read fast enough.";
     old_keys: Counter "ati_old_key_uses_total" ["kind", "key"]
-        "Requests that used an old key: `signature` with the previous secret, `jwt` with a key other than the first.";
+        "Requests that used an old key: `signature` with the previous secret, `jwt` \
+         with a key other than the first.";
     refusals: Counter "ati_refusals_total" ["reason"]
         "Requests and connections that ati refused, by reason.";
     reloads: Counter "ati_reloads_total" ["outcome"]
@@ -65,7 +66,8 @@ metrics! {
     token_cache: Counter "ati_token_cache_total" ["result"]
         "JWTs found in the cache of verified tokens (hit), or verified (miss).";
     upstream_errors: Counter "ati_upstream_errors_total" ["route", "kind"]
-        "Failed upstreams: dns, connect, connect_timeout, tls, timeout, closed, protocol, too_large.";
+        "Failed upstreams: dns, connect, connect_timeout, tls, timeout, closed, \
+         protocol, too_large.";
 }
 
 impl Metrics {

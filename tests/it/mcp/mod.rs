@@ -7,6 +7,7 @@ mod hostile;
 mod listing;
 mod over_http;
 mod processes;
+mod session_log;
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -43,13 +43,13 @@ fn exchange(
         (status, body.to_string())
     });
     let valid = accepted.clone();
-    let api = Box::leak(Box::new(upstream(move |received| {
+    let api = upstream(move |received| {
         let expected = format!("Bearer planted-token-{}", valid.load(Ordering::SeqCst));
         match received.header("authorization") == Some(expected.as_str()) {
             true => (200, String::new(), "{}".into()),
             false => (401, String::new(), "who are you?".into()),
         }
-    })));
+    });
     let setup = Setup::new().file("ca.pem", authority.pem());
     let proxy = setup
         .credentials(&json!({"id": "client", "secret": "planted-client-secret"}))

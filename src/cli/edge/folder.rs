@@ -12,13 +12,13 @@ use crate::keyring::{Entries, SealError, SessionKey};
 
 /// `keyring.enc` and the session key that opens it. The folder is locked for as long as this value
 /// lives.
-pub struct Vault {
+pub struct KeyringFolder {
     dir: PathBuf,
     key: SessionKey,
     _lock: std::fs::File,
 }
 
-impl Vault {
+impl KeyringFolder {
     /// Open the folder, and create it and a session key where they are missing. An existing session
     /// key stays.
     pub fn create(dir: PathBuf) -> Result<Self, Failure> {
@@ -35,7 +35,7 @@ impl Vault {
             }
             Err(e) => return Err(failed(&path, e)),
         };
-        Ok(Vault {
+        Ok(KeyringFolder {
             dir,
             key,
             _lock: lock,
@@ -58,7 +58,7 @@ impl Vault {
         }
         let lock = lock(&dir)?;
         let text = std::fs::read(&path).map_err(|e| failed(&path, e))?;
-        Ok(Vault {
+        Ok(KeyringFolder {
             key: parse(&path, &text)?,
             dir,
             _lock: lock,

@@ -216,7 +216,8 @@ pub fn jwt(settings: &Settings, found: &mut Findings) {
     }
 }
 
-pub fn load(snapshot: &Snapshot, warnings: &[Problem], found: &mut Findings) {
+/// The keyring, the credentials that manifests name, and what was loaded in all.
+pub fn loaded(snapshot: &Snapshot, warnings: &[Problem], found: &mut Findings) {
     let keyring = &snapshot.keyring;
     let sealed = matches!(keyring.source(), Source::Sealed | Source::Persistent);
     let add = |name: &str| match sealed {

@@ -1,0 +1,315 @@
+//! The stdio transport: the server is a child process of ati, and its standard streams carry one
+//! JSON-RPC message per line.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+
+use rmcp::RoleClient;
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, RequestId, ServerJsonRpcMessage};
+use rmcp::transport::Transport;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio::process::{ChildStderr, ChildStdout};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use super::McpError;
+use super::diagnostics::{STDERR_WAIT, StderrLog, TransportDiagnostics};
+use super::message::{LONGEST_MESSAGE, LONGEST_MESSAGE_MB, ServerMessage, classify};
+use super::outbox::{Outbox, outbox};
+use super::progress::ProgressRoutes;
+use super::session::SessionLink;
+use crate::credential::Attachment;
+use crate::process::{Lifeline, Streams};
+
+/// After so many lines in a row that aren't JSON-RPC, the program is no MCP server.
+const MOST_GARBAGE: usize = 1000;
+/// More of a line is read than is kept, so that a secret that the cut would split is redacted.
+const LONGEST_STDERR_LINE: usize = 64 << 10;
+const SHOWN_STDERR_LINE: usize = 4096;
+
+pub struct StdioTransport {
+    provider: Arc<str>,
+    /// None once the transport is closed.
+    outbox: Option<Outbox>,
+    stdout: BufReader<ChildStdout>,
+    /// The beginning of the line that is being read. Kept here because rmcp may drop a `receive`
+    /// and start another.
+    line: Vec<u8>,
+    /// Set when stdout has ended: until then the end of stderr is waited for.
+    stderr_deadline: Option<Instant>,
+    diagnostics: Arc<TransportDiagnostics>,
+    progress: Arc<ProgressRoutes>,
+    attachment: Arc<Attachment>,
+    /// The `server/discover` request that is under way.
+    probe: Option<RequestId>,
+    /// A probe that rmcp gave up for `initialize`. Its late answer is dropped.
+    abandoned_probe: Option<RequestId>,
+    _lifeline: Lifeline,
+    /// Aborted with the transport, even in the middle of a write: the child's input closes, which
+    /// tells the child to end.
+    writer: JoinHandle<()>,
+}
+
+impl Drop for StdioTransport {
+    fn drop(&mut self) {
+        self.writer.abort();
+    }
+}
+
+impl StdioTransport {
+    pub fn new(
+        provider: &Arc<str>,
+        streams: Streams,
+        attachment: Arc<Attachment>,
+        link: &SessionLink,
+    ) -> Self {
+        let (outbox, writer) = outbox();
+        // Opened here and not in the task: stdout may end before the task runs.
+        let stderr_log = link.diagnostics.open_stderr();
+        let (of, redaction) = (provider.clone(), attachment.clone());
+        tokio::spawn(read_stderr(of, streams.stderr, redaction, stderr_log).in_current_span());
+        StdioTransport {
+            provider: provider.clone(),
+            outbox: Some(outbox),
+            writer: tokio::spawn(writer.write_to(streams.stdin)),
+            stdout: BufReader::with_capacity(64 << 10, streams.stdout),
+            line: Vec::new(),
+            stderr_deadline: None,
+            diagnostics: link.diagnostics.clone(),
+            progress: link.progress.clone(),
+            attachment,
+            probe: None,
+            abandoned_probe: None,
+            _lifeline: streams.lifeline,
+        }
+    }
+
+    /// The next line, without its end. None at the end of stdout.
+    async fn next_line(&mut self) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            let read = self.stdout.fill_buf().await?;
+            if read.is_empty() {
+                return Ok(None);
+            }
+            let end = memchr::memchr(b'\n', read);
+            let taken = end.map_or(read.len(), |at| at + 1);
+            if self.line.len() + taken > LONGEST_MESSAGE {
+                let what = format!("a line of more than {LONGEST_MESSAGE_MB} MB");
+                return Err(io::Error::other(what));
+            }
+            self.line.extend_from_slice(&read[..taken]);
+            self.stdout.consume(taken);
+            if end.is_some() {
+                return Ok(Some(std::mem::take(&mut self.line)));
+            }
+        }
+    }
+
+    /// The last lines on stderr say why a server ended, and may be read after the end of stdout.
+    async fn wait_for_stderr(&mut self) {
+        let latest = || Instant::now() + STDERR_WAIT;
+        let deadline = *self.stderr_deadline.get_or_insert_with(latest);
+        self.diagnostics.wait_for_stderr(deadline).await;
+    }
+
+    fn set_cause(&self, what: &str) {
+        let what = format!("{what}{}", self.diagnostics.detail());
+        let provider = self.provider.to_string();
+        let cause = if self.diagnostics.sent_only_garbage() {
+            McpError::Garbage { provider, what }
+        } else {
+            McpError::Ended { provider, what }
+        };
+        self.diagnostics.set_cause(cause);
+    }
+
+    /// Whether this answers the probe that rmcp gave up: a server that starts slowly answers late.
+    fn answers_abandoned_probe(&mut self, message: &ServerJsonRpcMessage) -> bool {
+        let id = match message {
+            ServerJsonRpcMessage::Response(answer) => Some(&answer.id),
+            ServerJsonRpcMessage::Error(answer) => answer.id.as_ref(),
+            _ => None,
+        };
+        let late = id.is_some() && id == self.abandoned_probe.as_ref();
+        if late {
+            self.abandoned_probe = None;
+        }
+        late
+    }
+}
+
+impl Transport<RoleClient> for StdioTransport {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        if let ClientJsonRpcMessage::Request(request) = &message {
+            match &request.request {
+                ClientRequest::DiscoverRequest(_) => self.probe = Some(request.id.clone()),
+                ClientRequest::InitializeRequest(_) => self.abandoned_probe = self.probe.take(),
+                _ => {}
+            }
+        }
+        let outbox = self.outbox.clone();
+        async move {
+            let mut line = serde_json::to_vec(&message)?;
+            line.push(b'\n');
+            let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
+            outbox.ok_or_else(closed)?.send(line)
+        }
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        loop {
+            let line = match self.next_line().await {
+                Ok(Some(line)) => line,
+                Ok(None) => {
+                    self.wait_for_stderr().await;
+                    self.set_cause("the server ended");
+                    return None;
+                }
+                Err(e) => {
+                    self.set_cause(&format!("the server wrote what can't be read: {e}"));
+                    return None;
+                }
+            };
+            let line = line.trim_ascii();
+            if line.is_empty() {
+                continue;
+            }
+            let message = classify(line);
+            if !matches!(message, ServerMessage::Garbage) {
+                self.diagnostics.add_json_rpc();
+            }
+            match message {
+                ServerMessage::Message(message) if self.answers_abandoned_probe(&message) => {}
+                ServerMessage::Message(message) => return Some(*message),
+                ServerMessage::Progress(progress) => self.progress.route(progress),
+                ServerMessage::Ignored => {}
+                // A server that asks without reading the answers would fill the queue.
+                ServerMessage::Request(answer) => {
+                    let sent = self.outbox.as_ref().map(|outbox| outbox.send(answer));
+                    if !matches!(sent, Some(Ok(()))) {
+                        self.set_cause("the server asks more than it listens");
+                        return None;
+                    }
+                }
+                ServerMessage::Garbage => {
+                    let line = self.attachment.redact_text(line, LONGEST_STDERR_LINE);
+                    if self.diagnostics.add_garbage(&line) >= MOST_GARBAGE {
+                        self.set_cause("the server speaks something else");
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        self.outbox = None;
+        self.writer.abort();
+        Ok(())
+    }
+}
+
+/// Keeps the last lines of stderr for errors, and logs all of them for debugging.
+async fn read_stderr(
+    provider: Arc<str>,
+    stderr: ChildStderr,
+    attachment: Arc<Attachment>,
+    log: StderrLog,
+) {
+    let mut stderr = BufReader::new(stderr);
+    while let Ok(Some(line)) = short_line(&mut stderr).await {
+        let line = attachment.redact_text(line.trim_ascii_end(), SHOWN_STDERR_LINE);
+        tracing::debug!(%provider, line, "MCP server wrote to stderr");
+        log.add(&line);
+    }
+}
+
+/// The beginning of the next line; the rest of a long line is skipped.
+async fn short_line(from: &mut BufReader<impl AsyncRead + Unpin>) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    let mut limited = from.take(LONGEST_STDERR_LINE as u64);
+    if limited.read_until(b'\n', &mut line).await? == 0 {
+        return Ok(None);
+    }
+    if line.last() != Some(&b'\n') && line.len() >= LONGEST_STDERR_LINE {
+        loop {
+            let read = from.fill_buf().await?;
+            if read.is_empty() {
+                break;
+            }
+            let end = memchr::memchr(b'\n', read);
+            let taken = end.map_or(read.len(), |at| at + 1);
+            from.consume(taken);
+            if end.is_some() {
+                break;
+            }
+        }
+    }
+    Ok(Some(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Why the transport to this script ended.
+    async fn cause_of_end(script: &str) -> String {
+        let link = SessionLink::default();
+        let streams = Streams::of_script(script);
+        let mut transport = StdioTransport::new(&"p".into(), streams, Arc::default(), &link);
+        assert!(transport.receive().await.is_none());
+        link.diagnostics.cause().unwrap().to_string()
+    }
+
+    #[tokio::test]
+    async fn end_is_reported_with_what_the_server_writes_to_stderr_after_stdout_closed() {
+        let cause = cause_of_end("exec 1>&-; sleep 0.1; echo 'no more disk' >&2").await;
+        assert!(
+            cause.ends_with("the server ended; its last words: no more disk"),
+            "{cause}"
+        );
+    }
+
+    #[tokio::test]
+    async fn end_is_reported_in_time_where_stderr_stays_open() {
+        let begun = Instant::now();
+        let cause = cause_of_end("echo 'so long' >&2; exec 1>&-; sleep 60").await;
+        assert!(cause.ends_with("its last words: so long"), "{cause}");
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+
+    #[tokio::test]
+    async fn wait_for_stderr_is_not_restarted_by_a_dropped_receive() {
+        let link = SessionLink::default();
+        let streams = Streams::of_script("exec 1>&-; sleep 60");
+        let mut transport = StdioTransport::new(&"p".into(), streams, Arc::default(), &link);
+        let ended = async {
+            loop {
+                let slice = Duration::from_millis(50);
+                if let Ok(received) = tokio::time::timeout(slice, transport.receive()).await {
+                    break received;
+                }
+            }
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(30), ended).await;
+        assert!(matches!(ended, Ok(None)));
+    }
+
+    #[tokio::test]
+    async fn long_line_of_stderr_is_cut() {
+        let text = [vec![b'x'; 100_000], b"\nshort\n".to_vec()].concat();
+        let mut reader = BufReader::new(&text[..]);
+        let first = short_line(&mut reader).await.unwrap().unwrap();
+        assert_eq!(first.len(), LONGEST_STDERR_LINE);
+        assert_eq!(short_line(&mut reader).await.unwrap().unwrap(), b"short\n");
+        assert!(short_line(&mut reader).await.unwrap().is_none());
+    }
+}

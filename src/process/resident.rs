@@ -1,0 +1,183 @@
+//! Child processes that stay and talk over their standard streams. Each runs under a supervisor
+//! process, so that none outlives ati.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use rustix::process::Pid;
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::sync::oneshot;
+use zeroize::Zeroizing;
+
+use super::supervisor::kill_descendants;
+use super::{CHILDREN, INHERITED, ProcessError, kill_group};
+
+/// The hidden command of ati that runs as the supervisor.
+pub const COMMAND: &str = "__supervise";
+/// A supervisor ends by itself soon after its input closes. After this, it is killed.
+const SUPERVISOR_END: Duration = Duration::from_secs(4);
+
+pub struct Resident {
+    pub program: String,
+    pub args: Vec<String>,
+    /// Its whole environment, PATH and HOME aside. Values may be secrets.
+    pub env: Vec<(String, Zeroizing<String>)>,
+}
+
+/// The standard streams of a running child. The end of its input tells it to end; when the lifeline
+/// is dropped, it is killed.
+pub struct Streams {
+    pub stdin: ChildStdin,
+    pub stdout: ChildStdout,
+    pub stderr: ChildStderr,
+    pub lifeline: Lifeline,
+}
+
+/// Held for as long as the child is needed.
+pub struct Lifeline(#[allow(dead_code, reason = "dropping it is the signal")] oneshot::Sender<()>);
+
+/// Starts it from the thread that owns all children.
+pub async fn start(resident: Resident) -> Result<Streams, ProcessError> {
+    let children = CHILDREN.as_ref().ok_or_else(ProcessError::no_thread)?;
+    let spawned = children.spawn(async move {
+        let child = spawn(&resident).map_err(|e| ProcessError::Spawn(e.to_string()))?;
+        take_streams(child)
+    });
+    spawned.await.map_err(|_| ProcessError::no_thread())?
+}
+
+fn spawn(resident: &Resident) -> io::Result<Child> {
+    let path = INHERITED.path.clone().unwrap_or_default();
+    // Looked up here: the supervisor's stderr is the program's, so that it can't report a failure.
+    let given = resident.env.iter().rev().find(|(name, _)| name == "PATH");
+    let search_path = given.map_or(path.clone(), |(_, value)| OsString::from(value.as_str()));
+    let program = find_program(&resident.program, &search_path)?;
+    let mut command = Command::new(SUPERVISOR.as_path());
+    command
+        .arg(COMMAND)
+        .arg("--")
+        .arg(program)
+        .args(&resident.args)
+        .env_clear()
+        .env("PATH", path)
+        .envs(INHERITED.home.as_ref().map(|home| ("HOME", home)))
+        .envs(
+            resident
+                .env
+                .iter()
+                .map(|(name, value)| (name, value.as_str())),
+        )
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    command.spawn()
+}
+
+/// The running binary, even where an update has replaced its file.
+static SUPERVISOR: LazyLock<PathBuf> = LazyLock::new(|| {
+    let running = PathBuf::from("/proc/self/exe");
+    if running.exists() {
+        running
+    } else {
+        std::env::current_exe().unwrap_or_else(|_| PathBuf::from("ati"))
+    }
+});
+
+fn find_program(program: &str, search_path: &OsStr) -> io::Result<PathBuf> {
+    if program.contains('/') {
+        let path = PathBuf::from(program);
+        path.metadata()?;
+        return Ok(path);
+    }
+    let is_program = |path: &Path| {
+        path.metadata()
+            .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    std::env::split_paths(search_path)
+        .map(|folder| folder.join(program))
+        .find(|path| is_program(path))
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such program in PATH"))
+}
+
+/// Takes the streams of a child, waits for its end in the background, and kills what is left of it
+/// once the lifeline is dropped.
+pub(super) fn take_streams(mut child: Child) -> Result<Streams, ProcessError> {
+    let group = child
+        .id()
+        .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
+        kill_group(group);
+        return Err(ProcessError::Spawn("it has no streams".to_owned()));
+    };
+    let (lifeline, dropped) = oneshot::channel();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = child.wait() => {}
+            _ = dropped => {
+                let ended = tokio::time::timeout(SUPERVISOR_END, child.wait()).await;
+                if ended.is_err()
+                    && let Some(group) = group
+                {
+                    // A child can hold its own input open, so that its supervisor waits on.
+                    kill_descendants(group);
+                }
+            }
+        }
+        // The supervisor may have been killed before it could kill the rest.
+        kill_group(group);
+        let _ = child.wait().await;
+    });
+    Ok(Streams {
+        stdin,
+        stdout,
+        stderr,
+        lifeline: Lifeline(lifeline),
+    })
+}
+
+#[cfg(test)]
+impl Streams {
+    /// The streams of a shell script, without a supervisor.
+    pub fn of_script(script: &str) -> Self {
+        let child = Command::new("sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn();
+        take_streams(child.unwrap()).unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn program_is_found_in_the_search_path_only_if_it_is_executable() {
+        let folder = tempfile::tempdir().unwrap();
+        let (plain, program) = (folder.path().join("plain"), folder.path().join("program"));
+        for (path, mode) in [(&plain, 0o644), (&program, 0o755)] {
+            std::fs::write(path, "").unwrap();
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let search_path = folder.path().as_os_str();
+        assert_eq!(find_program("program", search_path).unwrap(), program);
+        for absent in ["plain", "nothing"] {
+            let error = find_program(absent, search_path).unwrap_err();
+            assert_eq!(error.to_string(), "no such program in PATH");
+        }
+        // A path is taken as it is, if there is such a file.
+        let path = program.to_str().unwrap();
+        assert_eq!(find_program(path, OsStr::new("")).unwrap(), program);
+        assert!(find_program("/nonexistent/program", search_path).is_err());
+    }
+}
