@@ -60,6 +60,29 @@ impl Snapshot {
         }
     }
 
+    /// For tests of what doesn't depend on one.
+    #[cfg(test)]
+    pub fn empty() -> Arc<Snapshot> {
+        let resolver = Arc::new(Resolver::new(&[]));
+        Arc::new(Snapshot {
+            settings: Arc::default(),
+            keyring: Arc::new(Keyring::empty()),
+            signing: None,
+            verifier: None,
+            catalog: Arc::default(),
+            routes: Arc::default(),
+            certificates: Arc::default(),
+            clients: Arc::new(Clients::new(
+                &crate::egress::Settings::default(),
+                crate::egress::Guard::On,
+                resolver.clone(),
+            )),
+            resolver,
+            credentials: Arc::default(),
+            keyring_loaded: SystemTime::UNIX_EPOCH,
+        })
+    }
+
     /// `jwt` or `disabled`, as `/health` reports it.
     pub fn auth(&self) -> &'static str {
         if self.verifier.is_some() {
