@@ -7,7 +7,7 @@ use super::file_failure;
 use crate::config::{VARIABLES, fields};
 use crate::error::{Code, Failure};
 use crate::files;
-use crate::telemetry::metrics::{CATALOGUE, Row};
+use crate::telemetry::metrics::{CATALOGUE, MetricRow};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -74,7 +74,7 @@ fn metrics() -> String {
          a built-in's path, or `unmatched`.\n\n\
          | Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n"
     );
-    for Row {
+    for MetricRow {
         name,
         kind,
         labels,

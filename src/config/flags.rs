@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use crate::auth::signature::Mode;
 
-/// What `ati proxy` and `ati check` take on their command lines.
+/// The flags of `ati proxy` and `ati check`.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Flags {
     /// TCP port; 0 lets the system choose [default: 8090]

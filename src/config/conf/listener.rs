@@ -55,7 +55,7 @@ pub struct Tls {
     /// The chain, beginning with the server's certificate.
     pub certificate: PathBuf,
     pub key: PathBuf,
-    pub clients: Option<Clients>,
+    pub clients: Option<ClientCertificates>,
     pub http2: bool,
 }
 
@@ -70,7 +70,7 @@ impl Tls {
 
 /// Client certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Clients {
+pub struct ClientCertificates {
     /// The CAs that may have issued them.
     pub ca: PathBuf,
     /// Callers without one are refused.
@@ -267,7 +267,7 @@ impl RawTls {
         Some(Tls {
             certificate: self.certificate?,
             key: self.key?,
-            clients: self.client_ca.map(|ca| Clients { ca, required }),
+            clients: self.client_ca.map(|ca| ClientCertificates { ca, required }),
             http2: self.http2.unwrap_or(true),
         })
     }

@@ -95,15 +95,16 @@ impl<const LABELS: usize> Metric<Gauge, LABELS> {
 
 /// One metric, as the reference page shows it.
 #[derive(Debug)]
-pub struct Row {
+pub struct MetricRow {
     pub name: &'static str,
     pub kind: &'static str,
     pub labels: &'static [&'static str],
     pub help: &'static str,
 }
 
-/// Makes [`Row`]s, and a struct with a [`Metric`] for each, out of one table. A metric that has a
-/// row and isn't used doesn't compile, nor does one that is used with the wrong number of labels.
+/// Makes [`MetricRow`]s, and a struct with a [`Metric`] for each, out of one table. A metric that
+/// has a row and isn't used doesn't compile, nor does one that is used with the wrong number of
+/// labels.
 macro_rules! metrics {
     ($(#[$meta:meta])* $table:ident, $catalogue:ident:
      $($field:ident: $family:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
@@ -114,8 +115,8 @@ macro_rules! metrics {
         }
 
         /// Every metric, for the reference page.
-        pub const $catalogue: &[Row] = &[
-            $(Row {
+        pub const $catalogue: &[MetricRow] = &[
+            $(MetricRow {
                 name: $name,
                 kind: <$family as Family>::KIND,
                 labels: &[$($label),*],

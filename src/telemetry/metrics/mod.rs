@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use parking_lot::Mutex;
 use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
 
-pub use family::Row;
+pub use family::MetricRow;
 use family::{Counter, Durations, Family, FloatGauge, Gauge, Metric, metrics};
 pub use handles::{RouteMetrics, ToolMetrics};
 
@@ -18,11 +18,11 @@ pub static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
 pub struct Metrics {
     registry: Registry,
     table: Table,
-    sources: Mutex<Vec<Source>>,
+    sources: Mutex<Vec<MetricSource>>,
 }
 
 /// Sets gauges at render time; false once there is nothing left to measure.
-type Source = Box<dyn Fn(&Metrics) -> bool + Send>;
+type MetricSource = Box<dyn Fn(&Metrics) -> bool + Send>;
 
 metrics! {
     Table, CATALOGUE:
