@@ -1,4 +1,4 @@
-# The two that a stranger tries: `make demo` and `make test`. Each installs what it needs.
+# Begin with `make demo` and `make test`. Each installs what it needs.
 
 CARGO ?= cargo
 NEXTEST := $(shell command -v cargo-nextest 2>/dev/null)
@@ -16,7 +16,7 @@ else
 	$(CARGO) test --no-fail-fast
 endif
 
-# With what `test` leaves out because it is heavy, or comes from elsewhere.
+# Also what `test` leaves out because it is heavy, or needs programs and documents from the network.
 test-full: deps
 	$(CARGO) build --quiet
 	tests/wild/run "$(DEBUG_ATI)"
@@ -37,7 +37,7 @@ lint: deps
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check bans licenses sources; \
 	 else echo "cargo-deny is not installed: bans, licenses and sources are not checked"; fi
 
-# Beside nginx, HAProxy and bare Pingora, all in one run; writes bench/results/.
+# Measures nginx, HAProxy and bare Pingora in the same run; writes bench/results/.
 bench: deps
 	bench/run
 

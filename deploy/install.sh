@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs ati on a machine, or renews it there: program, user, folders, units. What an operator wrote is never overwritten.
+# Installs or upgrades ati on a machine: program, user, folders, units. What an operator wrote is
+# never overwritten.
 # A service that runs is handed over to the new program without closing a connection.
 set -eu
 
@@ -7,7 +8,7 @@ usage() {
     cat <<'USAGE'
 Usage: deploy/install.sh [OPTIONS] BINARY
 
-Installs BINARY, which must agree with BINARY.sha256 beside it.
+Installs BINARY, which must agree with BINARY.sha256 next to it.
 
   --prefix DIR   where the program and the units go [default: /usr/local]
   --root DIR     install into this folder instead of the machine; nothing is started or signalled
@@ -48,12 +49,13 @@ run() {
     if [ -n "$dry" ]; then echo "would: $*"; else "$@"; fi
 }
 
-# SYSTEMCTL is for tests. Without systemd, and in another root, nobody is told anything.
+# SYSTEMCTL is for tests. Without systemd, and in another root, no unit is reloaded.
 systemctl=${SYSTEMCTL:-}
 if [ -z "$systemctl" ] && [ -z "$root" ] && [ -d /run/systemd/system ]; then systemctl=systemctl; fi
 if [ -z "$dry" ] && [ -z "$root" ] && [ "$(id -u)" -ne 0 ]; then fail "must be run by root"; fi
 
-# The file that is checked is the file that is installed: a copy that nobody else can write, beside its place.
+# The file that is checked is the file that is installed: a copy, in the target folder, that only
+# root can write.
 bin=$root$prefix/bin
 run install -d -m 0755 "$bin"
 staged=$binary
@@ -90,7 +92,8 @@ fi
 # Folders and settings. The appliance may read /etc/ati and not write it.
 run install -d -m 0750 -o 0 -g "$gid" "$root/etc/ati"
 run install -d -m 0750 -o "$uid" -g "$gid" "$root/var/lib/ati"
-# What is in there is the appliance's own, which could have put a link to somebody else's folder: made by its user, or left as it is.
+# The user ati owns what is in there, and could have put a link to another folder there. So that user
+# makes the folder, and an existing one is left as it is.
 manifests=$root/var/lib/ati/manifests
 if [ -n "$dry" ]; then
     echo "would: make $manifests"
@@ -118,7 +121,8 @@ for unit in "$here"/systemd/*.service "$here"/systemd/*.timer "$here"/systemd/at
     fi
 done
 
-# The program last, so that whoever is started by it finds everything else. The one before is kept for the way back.
+# The program last: a process that is started from it finds everything else. The previous one is kept
+# for the way back.
 changed=yes
 if [ -e "$bin/ati" ] && cmp -s "$binary" "$bin/ati"; then changed=""; fi
 if [ -n "$changed" ]; then
@@ -141,7 +145,8 @@ if [ -z "$upgrade" ]; then
 fi
 
 main_pid() { "$systemctl" show --property=MainPID --value "$1"; }
-# Not whether the file was new just now: a run before may have been interrupted after it had put the file there.
+# Compares what runs, not whether this run installed the file: an earlier run may have been
+# interrupted after it had put the file there.
 is_current() { cmp -s "/proc/$(main_pid "$1")/exe" "$bin/ati"; }
 # The processes that this one has started to take over from it.
 successors() {
@@ -150,7 +155,8 @@ successors() {
         if tr '\0' '\n' 2>/dev/null <"/proc/$child/cmdline" | grep -qx -e --upgrade; then echo "$child"; fi
     done
 }
-# The old process waits longer than we do. Whoever isn't serving yet ends at once, and takes over from nobody after the program before is back.
+# The old process waits longer than this script. A successor that doesn't serve yet is ended, so that
+# it can't take over after the previous program is back.
 call_off() {
     for successor in $(successors "$1"); do
         kill -TERM "$successor" 2>/dev/null || continue
@@ -161,9 +167,10 @@ call_off() {
         done
     done
 }
-# SIGUSR2: the process starts the program that is now at its path, hands its sockets over, and tells systemd who is in charge.
+# SIGUSR2: the process starts the program that is now at its path, hands its sockets over, and tells
+# systemd the new main process.
 hand_over() {
-    # Elsewhere systemd would take the end of the old process for the end of the service.
+    # For other types systemd would take the end of the old process for the end of the service.
     if [ "$("$systemctl" show --property=Type --value "$1")" != notify ]; then
         echo "note: $1 isn't of Type=notify, so it can't be handed over; it takes the new program with: systemctl restart $1" >&2
         return 0

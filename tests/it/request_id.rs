@@ -146,7 +146,7 @@ fn every_kind_of_answer_has_an_id() {
         ("DELETE", "/health", 405),
         ("GET", "/nothing", 404),
         ("GET", "/a/../b", 400),
-        ("POST", "/call", 400),
+        ("POST", "/call", 422),
         ("GET", "/down/x", 502),
     ] {
         let answer = proxy.client().send(method, path, &[], b"");

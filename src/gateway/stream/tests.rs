@@ -17,7 +17,7 @@ use pingora_core::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSo
 use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::*;
 use crate::api::{Body, Reply, StreamError};
@@ -239,8 +239,9 @@ async fn body_is_read_in_pieces_while_the_answer_streams() {
     answering.await.unwrap().0.unwrap();
 }
 
-/// The response's body that an HTTP/2 caller reads: its bytes, and whether it ended cleanly.
-async fn http2(stream: ReplyStream) -> (http::response::Parts, Vec<u8>, bool) {
+/// What an HTTP/2 caller reads, and whether it ended cleanly. `arrived` is notified of each part
+/// of the body.
+async fn http2(stream: ReplyStream, arrived: &Notify) -> (http::response::Parts, Vec<u8>, bool) {
     let (caller, server) = duplex(64 << 10);
     let serve = async {
         let mut connection = handshake(wire(server), None).await.unwrap();
@@ -266,7 +267,10 @@ async fn http2(stream: ReplyStream) -> (http::response::Parts, Vec<u8>, bool) {
         let (mut bytes, mut is_clean) = (Vec::new(), true);
         while let Some(chunk) = body.data().await {
             match chunk {
-                Ok(chunk) => bytes.extend_from_slice(&chunk),
+                Ok(chunk) => {
+                    bytes.extend_from_slice(&chunk);
+                    arrived.notify_one();
+                }
                 Err(_) => is_clean = false,
             }
         }
@@ -278,11 +282,20 @@ async fn http2(stream: ReplyStream) -> (http::response::Parts, Vec<u8>, bool) {
 
 #[tokio::test]
 async fn http2_streams_end_cleanly_or_with_a_reset() {
-    let (parts, bytes, is_clean) = http2(pieces(vec![piece("hello "), piece("you")])).await;
+    let arrived = Arc::new(Notify::new());
+    let whole = pieces(vec![piece("hello "), piece("you")]);
+    let (parts, bytes, is_clean) = http2(whole, &arrived).await;
     assert_eq!(parts.status, 200);
     assert!(parts.headers.contains_key("x-request-id"));
     assert_eq!((bytes.as_slice(), is_clean), (&b"hello you"[..], true));
-    let failing = pieces(vec![piece("half"), Err("the disk is gone".into())]);
-    let (_, bytes, is_clean) = http2(failing).await;
+    // A reset overtakes what isn't sent yet: it has to wait until the first part has arrived.
+    let arrived = Arc::new(Notify::new());
+    let seen = arrived.clone();
+    let failure = stream::once(async move {
+        seen.notified().await;
+        Err("the disk is gone".into())
+    });
+    let failing = pieces(vec![piece("half")]).chain(failure);
+    let (_, bytes, is_clean) = http2(Box::pin(failing), &arrived).await;
     assert_eq!((bytes.as_slice(), is_clean), (&b"half"[..], false));
 }

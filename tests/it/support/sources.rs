@@ -1,6 +1,7 @@
 //! The sources of `src/`, as tests of the architecture look at them.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 /// One file of `src/`.
 pub struct Source {
@@ -70,7 +71,12 @@ pub fn files_below(folders: &[&str]) -> Vec<PathBuf> {
 }
 
 /// Every file of `src/` but `lib.rs`, `main.rs` and those that hold only tests.
-pub fn sources() -> Vec<Source> {
+pub fn sources() -> &'static [Source] {
+    static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(read_sources);
+    &SOURCES
+}
+
+fn read_sources() -> Vec<Source> {
     let mut found = Vec::new();
     for path in files_below(&["src"]) {
         let name = path

@@ -7,6 +7,7 @@ mod limits;
 mod oauth;
 mod refusals;
 mod reload;
+mod spool;
 
 use std::io::Write;
 
