@@ -67,7 +67,7 @@ fn mcp_server_that_never_gets_ready_is_disconnected() {
             .saw(|one| body(one)["method"] == "initialize")
             .then_some(())
     });
-    let line = proxy.log.wait_for("tools can't be listed");
+    let line = proxy.log.wait_for("its tools can't be listed");
     assert!(
         line.to_string().contains("was not ready within 30 s"),
         "{line}"

@@ -78,7 +78,7 @@ fn hostile_servers_are_bounded_and_named() {
         ("die", "its last words: I can't go on"),
     ] {
         let proxy = with(mode, "").start();
-        let line = proxy.log.wait_for("tools can't be listed");
+        let line = proxy.log.wait_for("its tools can't be listed");
         assert!(line.to_string().contains(says), "{mode}: {line}");
         assert_eq!(proxy.client().get("/health").status, 200);
     }

@@ -46,7 +46,7 @@ fn server_process_sees_only_its_configured_environment() {
     assert!(!kept.contains("planted"), "{kept}");
 
     let proxy = with("good", "[provider.mcp_env]\nGIVEN = \"${absent}\"\n").start();
-    proxy.log.wait_for("tools can't be listed");
+    proxy.log.wait_for("its tools can't be listed");
     let states = Client::connect(proxy.admin).get("/providers").json();
     assert!(
         states["s"]["error"]
