@@ -15,7 +15,7 @@ use super::super::{file_failure, problem_failure, runtime};
 use crate::egress;
 use crate::error::{Code, Failure};
 use crate::keyring::Entries;
-use crate::process::{self, Finished, ProcessError as Fault, Spec};
+use crate::process::{self, Finished, ProcessError, Spec};
 use crate::text;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -179,7 +179,7 @@ fn run(
     };
     let finished = runtime()?.block_on(process::run(spec)).map_err(|fault| {
         let code = match fault {
-            Fault::Timeout => Code::ProviderTimeout,
+            ProcessError::Timeout => Code::ProviderTimeout,
             _ => Code::ExecutionFailed,
         };
         Failure::new(code, program).because(fault)

@@ -15,7 +15,7 @@ use crate::catalog::Provider;
 use crate::catalog::outbound::{Inject, Program};
 use crate::credential::{Attachment, CredentialError};
 use crate::keyring::Secret;
-use crate::process::{self, ProcessError as Fault, Spec};
+use crate::process::{self, ProcessError, Spec};
 
 const LONGEST_OUTPUT: usize = 1 << 20;
 const LONGEST_ERROR: usize = 500;
@@ -66,8 +66,8 @@ impl GeneratorRecipe {
             max_output: LONGEST_OUTPUT,
         };
         let finished = process::run(spec).await.map_err(|fault| match fault {
-            Fault::Timeout => CredentialError::GeneratorTimeout(generator.timeout),
-            Fault::Spawn(e) => failed(&format!("Failed to spawn generator: {program}: {e}")),
+            ProcessError::Timeout => CredentialError::GeneratorTimeout(generator.timeout),
+            ProcessError::Spawn(e) => failed(&format!("Failed to spawn generator: {program}: {e}")),
             other => failed(&format!("Generator {other}")),
         })?;
         if finished.code != Some(0) {
