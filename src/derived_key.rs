@@ -1,8 +1,8 @@
 //! Keys of caches and session pools, derived from what the cached thing depends on.
 //!
-//! A key is SHA-256 over the dependencies' own `Hash`: a field that a type gains is part of the key as
-//! soon as its `Hash` is derived. `Hash` separates neighbouring values (lengths before slices, an end
-//! mark after strings), so two different lists of dependencies never feed the same bytes.
+//! A key is SHA-256 over the dependencies' own `Hash`: a field that a type gains is part of the key
+//! as soon as its `Hash` is derived. `Hash` separates neighbouring values (lengths before slices,
+//! an end mark after strings), so two different lists of dependencies never feed the same bytes.
 
 use std::hash::{Hash, Hasher};
 

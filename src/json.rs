@@ -61,8 +61,8 @@ fn count_values(text: &[u8]) -> usize {
     counter.count()
 }
 
-/// Counts the values in one pass, piece by piece, without parsing them. Of malformed text it may count
-/// too many.
+/// Counts the values in one pass, piece by piece, without parsing them. Of malformed text it may
+/// count too many.
 #[derive(Default)]
 struct ValueCounter {
     separators: usize,

@@ -28,8 +28,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// May do everything. For calls that no token can restrict: where no token keys are configured, and for ati's own
-    /// discovery of MCP servers. Never for a request to a route.
+    /// May do everything. For calls that no token can restrict: where no token keys are configured,
+    /// and for ati's own discovery of MCP servers. Never for a request to a route.
     pub fn unrestricted() -> Self {
         Identity {
             subject: "dev".into(),

@@ -10,8 +10,8 @@ use crate::error::CallError;
 use crate::request_id::RequestId;
 use crate::telemetry::audit::{self, Audit, AuditEntry};
 
-/// Counts a call and writes its audit line when the call ends. Dropped before that, because the caller
-/// left or the process stops, it records the call as abandoned.
+/// Counts a call and writes its audit line when the call ends. Dropped before that, because the
+/// caller left or the process stops, it records the call as abandoned.
 pub struct AuditGuard<'a> {
     name: &'a str,
     tool: &'a Tool,
@@ -76,7 +76,7 @@ impl Drop for AuditGuard<'_> {
         if !self.ended {
             self.record(
                 "abandoned",
-                Some("abandoned: nobody waited for the end".to_owned()),
+                Some("abandoned: the caller left, or the process ended".to_owned()),
             );
         }
     }

@@ -39,7 +39,8 @@ pub fn resolve(call: &Call<'_>) -> Result<CallCredential, CredentialError> {
     Ok(CallCredential::Ready(shared))
 }
 
-/// The provider's `base_url`, with its keys filled in where `auth_type = "url"` says that it has some.
+/// The provider's `base_url`, with its keys filled in where `auth_type = "url"` says that it has
+/// some.
 pub fn base_url<'a>(
     provider: &'a Provider,
     lookup: &Lookup<'_>,
@@ -139,8 +140,8 @@ fn generated(call: &Call<'_>, generator: &Generator) -> Result<CallCredential, C
         Program::Command { args, .. } => args,
         Program::Script { .. } => &[],
     };
-    // The program, the caller and every filled-in value decide what it mints. The time does not: calls
-    // at different times share what was minted.
+    // The program, the caller and every filled-in value decide what it mints. The time does not:
+    // calls at different times share what was minted.
     let mut key = static_dependencies("generated credential", provider, lookup);
     key.add((&provider.file, &generator.program, &generator.inject));
     key.add((
@@ -171,8 +172,8 @@ fn generated(call: &Call<'_>, generator: &Generator) -> Result<CallCredential, C
     })))
 }
 
-/// The static part is cached with the minted value, so the key depends on it: the headers, and every
-/// key of the keyring with its value.
+/// The static part is cached with the minted value, so the key depends on it: the headers, and
+/// every key of the keyring with its value.
 fn static_dependencies(purpose: &str, provider: &Provider, lookup: &Lookup<'_>) -> KeyBuilder {
     let mut key = KeyBuilder::new(purpose).with(&provider.outbound.extra_headers);
     for name in provider.key_names() {

@@ -56,8 +56,8 @@ fn server(call: &Call<'_>, mcp: &Mcp) -> Result<ServerSpec, McpError> {
     }
 }
 
-/// Sessions are shared by calls with the same key. It depends on everything that the server could tell
-/// two callers apart by: how it is reached, what it is given, every credential with its value.
+/// Sessions are shared by calls with the same key. It depends on everything that the server could
+/// tell two callers apart by: how it is reached, what it is given, every credential with its value.
 fn session_key(call: &Call<'_>, server: &ServerSpec, credential: &CallCredential) -> Key {
     let outbound = &call.provider.outbound;
     let mut key = KeyBuilder::new("mcp session").with(&call.provider.name);
@@ -69,7 +69,8 @@ fn session_key(call: &Call<'_>, server: &ServerSpec, credential: &CallCredential
             }
         }
         ServerSpec::Endpoint(url) => {
-            // Clients carry the allowlist and the trusted roots: a reload that changes them makes new ones.
+            // Clients carry the allowlist and the trusted roots: a reload that changes them makes
+            // new ones.
             key.add((url.as_str(), call.context.clients.id(), outbound.source));
         }
     }

@@ -31,7 +31,8 @@ use crate::spool::Spooled;
 use crate::telemetry::audit::Audit;
 use audit_guard::AuditGuard;
 
-/// Arguments with more values than this are refused: a few megabytes of text can stand for gigabytes.
+/// Arguments with more values than this are refused: a few megabytes of text can stand for
+/// gigabytes.
 const MOST_VALUES: usize = 200_000;
 
 /// What calls of one process are made with.
@@ -71,10 +72,11 @@ pub struct Request<'a> {
 /// The arguments of a call.
 pub enum Args<'a> {
     Json(Map<String, Value>),
-    /// JSON text, parsed only once the tool is known to exist. Anything but an object counts as `{}`.
+    /// JSON text, parsed only once the tool is known to exist. Anything but an object counts as
+    /// `{}`.
     Text(Option<&'a RawValue>),
-    /// A whole `/call` body that is too big for memory. Its `args` are parsed once the tool is known to
-    /// exist.
+    /// A whole `/call` body that is too big for memory. Its `args` are parsed once the tool is
+    /// known to exist.
     Spooled(Spooled),
 }
 
@@ -103,7 +105,7 @@ impl Args<'_> {
     }
 }
 
-/// Of a `/call` body, the arguments.
+/// The part of a `/call` body that holds the arguments.
 #[derive(Deserialize)]
 struct ArgsOfBody {
     #[serde(default)]
@@ -215,7 +217,7 @@ fn validate(tool: &Tool, args: Map<String, Value>) -> Result<Map<String, Value>,
         })
 }
 
-/// By the tool's own name, however it was called.
+/// Counts by the canonical name, so that an alias doesn't escape a limit.
 fn limit(tool: &Tool, identity: &Identity, context: Context<'_>) -> Result<(), CallError> {
     if identity.rates.is_empty() {
         return Ok(());
@@ -275,7 +277,7 @@ async fn over_http(
     exec::http::run(&request, &credential, call.exec_context()).await
 }
 
-/// Asks an MCP server for its tools, with the credentials that no caller has changed.
+/// Asks an MCP server for its tools, with the operator's credentials and no tenant's.
 pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<ToolListing, McpError> {
     let identity = Identity::unrestricted();
     let call = listing_call(provider, &identity, context);

@@ -10,7 +10,7 @@ use crate::json;
 /// `extract` is refused for an answer with more values than this.
 const MOST_VALUES: usize = 2_000_000;
 
-/// `extract`: nothing found is null, one thing is itself, several are a list.
+/// Applies `extract`: no match gives null, one match itself, several a list.
 pub async fn shape(tool: &Tool, answer: Answer) -> Result<Output, CallError> {
     let Some(path) = &tool.extract else {
         return Ok(match answer {

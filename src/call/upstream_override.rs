@@ -1,4 +1,5 @@
-//! `X-Ati-Upstream-Url`: an MCP server of the caller's choice, among those that the operator allows.
+//! `X-Ati-Upstream-Url`: an MCP server of the caller's choice, among those that the operator
+//! allows.
 
 use url::Url;
 
@@ -6,6 +7,7 @@ use crate::catalog::Tool;
 use crate::catalog::mcp::Transport;
 use crate::credential::Lookup;
 use crate::error::CallError;
+use crate::pattern;
 
 /// The URL to use, or why it may not be used.
 pub fn check(wanted: &str, tool: &Tool, lookup: &Lookup<'_>) -> Result<Url, CallError> {
@@ -29,7 +31,7 @@ pub fn check(wanted: &str, tool: &Tool, lookup: &Lookup<'_>) -> Result<Url, Call
         return Err(CallError::UpstreamDenied(what));
     };
     if entries.iter().any(|entry| entry.matches(&url)) {
-        // It goes nowhere, and must not make two sessions of one.
+        // A fragment is never sent, and must not make two sessions out of one URL.
         url.set_fragment(None);
         Ok(url)
     } else {
@@ -38,7 +40,7 @@ pub fn check(wanted: &str, tool: &Tool, lookup: &Lookup<'_>) -> Result<Url, Call
     }
 }
 
-struct Entry {
+struct AllowedUrl {
     scheme: String,
     labels: Vec<String>,
     port: Option<u16>,
@@ -46,22 +48,22 @@ struct Entry {
     query: Option<String>,
 }
 
-/// None where one of them can't be read: a list with a mistake allows nothing.
-fn parse(list: &str) -> Option<Vec<Entry>> {
+/// None where an entry can't be parsed: a list with a mistake allows nothing.
+fn parse(list: &str) -> Option<Vec<AllowedUrl>> {
     let entries = list
         .split(',')
         .map(str::trim)
         .filter(|entry| !entry.is_empty());
-    let entries: Option<Vec<Entry>> = entries.map(Entry::parse).collect();
+    let entries: Option<Vec<AllowedUrl>> = entries.map(AllowedUrl::parse).collect();
     entries.filter(|entries| !entries.is_empty())
 }
 
-impl Entry {
+impl AllowedUrl {
     fn parse(text: &str) -> Option<Self> {
         if text.contains("**") || text.contains('@') {
             return None;
         }
-        // A URL knows no star in a host.
+        // A URL can't have a star in its host, so scheme and host are split by hand.
         let (scheme, rest) = text.split_once("://")?;
         let host_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, tail) = rest.split_at(host_end);
@@ -74,7 +76,7 @@ impl Entry {
             return None;
         }
         let plain = Url::parse(&format!("{scheme}://host{tail}")).ok()?;
-        Some(Entry {
+        Some(AllowedUrl {
             scheme: plain.scheme().to_owned(),
             labels: host.split('.').map(label).collect::<Option<_>>()?,
             port,
@@ -103,13 +105,14 @@ impl Entry {
             && labels
                 .iter()
                 .zip(&self.labels)
-                .all(|(label, pattern)| within(pattern, label))
+                .all(|(label, pattern)| pattern::matches(pattern, label))
             && url.path() == self.path
             && url.query() == self.query.as_deref()
     }
 }
 
-/// As a URL would have it: in lower case and, of other alphabets, in the spelling of DNS, in which a star would mean something else.
+/// A label as URLs have it: in lower case, other alphabets in Punycode. There a star would match
+/// encoded characters, so it is refused.
 fn label(text: &str) -> Option<String> {
     if text.is_ascii() {
         return Some(text.to_lowercase());
@@ -118,24 +121,12 @@ fn label(text: &str) -> Option<String> {
     (!text.contains('*')).then(|| url.host_str().map(str::to_owned))?
 }
 
-/// A star stands for any characters of one label.
-fn within(pattern: &str, label: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == label,
-        Some((before, after)) => label.strip_prefix(before).is_some_and(|rest| {
-            (0..=rest.len())
-                .filter(|at| rest.is_char_boundary(*at))
-                .any(|at| within(after, &rest[at..]))
-        }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_allowed_component_by_component() {
+    fn url_matches_only_if_every_component_is_allowed() {
         let list = "https://*.example.com/mcp, https://mcp-*.corp.net:8443/x?y=1";
         let allows = |url: &str| {
             let entries = parse(list).unwrap();

@@ -1,17 +1,19 @@
-//! What a schema of a stranger costs to check against. References are followed as a validator does, each time anew: forty short definitions that each refer
-//! twice to the next are a trillion steps.
+//! Estimates what validation against an MCP server's schema costs. References are followed each
+//! time anew, as a validator does: forty short definitions that each refer twice to the next are a
+//! trillion steps.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// Steps that one check may take.
+/// Steps that one validation may take.
 const MOST: u64 = 100_000;
 const TOO_MUCH: u64 = MOST + 1;
-/// Nobody nests deeper.
+/// Levels of nesting; a deeper schema counts as too costly.
 const DEEPEST: usize = 64;
 
-/// Whether checking takes a reasonable time, whatever is checked. A schema that refers to itself doesn't: how long that takes is up to whoever calls.
+/// Whether validation takes a bounded time for every argument. It does not for a schema that refers
+/// to itself: there the argument's depth decides.
 pub fn is_reasonable(schema: &Value) -> bool {
     let mut walk = Walk {
         root: schema,
@@ -22,7 +24,7 @@ pub fn is_reasonable(schema: &Value) -> bool {
 
 struct Walk<'a> {
     root: &'a Value,
-    /// What a reference costs; none while that is being found out.
+    /// The cost of each reference; None while it is being computed.
     known: HashMap<&'a str, Option<u64>>,
 }
 
@@ -44,9 +46,9 @@ impl<'a> Walk<'a> {
                         ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(to)) => {
                             self.reference(to, depth)
                         }
-                        // From here on references would start from somewhere else.
+                        // An `$id` changes the base that references resolve against.
                         ("$id", Value::String(_)) if depth > 0 => TOO_MUCH,
-                        // What is only defined costs nothing until somebody refers to it.
+                        // Definitions cost nothing until they are referred to.
                         ("$defs" | "definitions", _) => 0,
                         (_, value) => self.steps(value, depth + 1),
                     };
@@ -69,7 +71,7 @@ impl<'a> Walk<'a> {
         let found = to
             .strip_prefix('#')
             .and_then(|pointer| root.pointer(pointer));
-        // A validator may know more ways of writing one than we do: anchors, percent signs, whole URLs.
+        // A validator resolves more forms of references: anchors, percent signs, whole URLs.
         let steps = found.map_or(TOO_MUCH, |value| self.steps(value, depth + 1));
         self.known.insert(to, Some(steps));
         steps
@@ -82,7 +84,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn bombs_are_told_from_schemas() {
+    fn exponential_schema_is_too_costly_and_ordinary_ones_are_not() {
         let good = json!({
             "type": "object",
             "properties": {"a": {"$ref": "#/$defs/x"}, "b": {"anyOf": [{"$ref": "#/$defs/x"}, {"type": "null"}]}},
@@ -90,7 +92,7 @@ mod tests {
         });
         assert!(is_reasonable(&good));
         assert!(is_reasonable(&json!({})) && is_reasonable(&Value::Null));
-        // Whichever way the references are written.
+        // In every form of a reference.
         let ways = [
             ("#/$defs/d", ""),
             ("#/%24defs/d", ""),
@@ -108,7 +110,7 @@ mod tests {
             let bomb = json!({"$id": id, "$ref": format!("{way}0"), "$defs": definitions});
             assert!(!is_reasonable(&bomb), "{way}");
         }
-        // With an address of its own inside, what a reference means is another question.
+        // With an `$id` inside, a reference resolves against another base.
         let inside =
             json!({"properties": {"a": {"$id": "b", "$ref": "#/$defs/x", "$defs": {"x": {}}}}});
         assert!(!is_reasonable(&inside));

@@ -1,5 +1,5 @@
-//! The listing cache: each MCP server's last list of tools, on disk. It serves while the server can't be
-//! asked, and commands that must not wait for a server.
+//! The listing cache: each MCP server's last list of tools, on disk. It serves while the server
+//! can't be asked, and commands that must not wait for a server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

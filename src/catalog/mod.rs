@@ -45,8 +45,8 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Compiles the manifests, in the order of their names. Of two tools with the same name the later one
-    /// wins.
+    /// Compiles the manifests, in the order of their names. Of two tools with the same name the
+    /// later one wins.
     pub fn build(
         manifests: &mut [ManifestFile],
         specs: &Specs<'_>,
@@ -89,8 +89,8 @@ impl Catalog {
         catalog
     }
 
-    /// The same catalogue with the tools that MCP servers list. Description and schema come from the
-    /// server; scope, tags and hints from the manifest.
+    /// The same catalogue with the tools that MCP servers list. Description and schema come from
+    /// the server; scope, tags and hints from the manifest.
     pub fn with_listings(&self, listings: &Listings) -> Self {
         let mut catalog = Catalog {
             providers: self.providers.clone(),
@@ -180,7 +180,8 @@ impl Catalog {
         }
     }
 
-    /// Providers that had tools in `old` and lose them, because their document can't be read any more.
+    /// Providers that had tools in `old` and lose them, because their document can't be read any
+    /// more.
     pub fn lost_since(&self, old: &Catalog) -> Vec<&str> {
         let had = |name: &str| old.tools.iter().any(|tool| tool.provider.name == name);
         let unreadable = self.unreadable.iter().map(String::as_str);
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn names_aliases_and_scopes() {
+    fn tool_is_found_by_name_and_alias_within_its_scope() {
         let (catalog, problems, _) = build(&[
             "[provider]\nname = 'test_api'\nbase_url = 'http://h'\n[[tools]]\nname = 'test_api:get_data'\n\
              [[tools]]\nname = 'plain'\nscope = ''\n[[tools]]\nname = 'own'\nscope = 'tool:shared'\nmethod = 'post'",
@@ -316,7 +317,7 @@ mod tests {
         assert_eq!(found("test_api_get_data"), Some("test_api:get_data"));
         assert_eq!(found("test:api_get_data"), None);
         assert_eq!(found(&"_".repeat(100_000)), None);
-        // Internal tools are nobody's business.
+        // Internal tools can't be found.
         assert_eq!(found("_chat_completion"), None);
         let scope = |name: &str| catalog.find(name).unwrap().scope.clone();
         assert_eq!(
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_one_name_wins() {
+    fn later_tool_of_the_same_name_wins_with_a_warning() {
         let manifest = |endpoint: &str| {
             format!(
                 "[provider]\nname = 'p'\nbase_url = 'http://h'\n[[tools]]\nname = 't'\nendpoint = '{endpoint}'"
@@ -350,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_of_every_manifest_is_told() {
+    fn problems_of_all_manifests_are_reported_together() {
         let (_, problems, warnings) = build(&[
             "[provider]\nname = 'a'\nauth_type = 'bearer'\nbase_ulr = 'x'\n[[tools]]\nmethod = 'BREW'\n[[tools]]\nname = 't'\ntags = 5",
             "[provider]\nname = 'b'\nauth_type = 'magic'\n[provider.auth_generator]\ntype = 'command'",
@@ -386,7 +387,7 @@ mod tests {
         );
     }
 
-    /// The reference page, the schema for editors and the reader know the same fields.
+    /// The reference page, the schema for editors and the reader have the same fields.
     #[test]
     fn every_documented_field_is_read() {
         use crate::config::fields;
@@ -412,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_manifest_only_seems_to_do_is_told() {
+    fn mistakes_that_only_fail_calls_are_warnings() {
         let (catalog, problems, mut warnings) = build(&[
             "[provider]\nname = 'a'\nbase_url = 'http://h'\n[[tools]]\nname = 't'\nendpoint = '/x/{id}'\n\
              input_schema = { type = 'objekt' }\nresponse = { extract = '$[' }",

@@ -60,8 +60,8 @@ impl Outbound {
             .flat_map(|(_, template)| template.keys())
     }
 
-    /// Names of the keyring entries that the credential is made of. A generator takes the place of the
-    /// others.
+    /// Names of the keyring entries that the credential is made of. A generator takes the place of
+    /// the others.
     pub fn credential_keys(&self) -> Vec<&str> {
         if let Some(generator) = &self.generator {
             return generator.key_names().collect();

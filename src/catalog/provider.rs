@@ -31,8 +31,8 @@ pub struct Provider {
     pub kind: HandlerKind,
     pub handler: Handler,
     pub outbound: Outbound,
-    /// Names of keyring entries whose values stand in a URL or in a program's environment. Answers may
-    /// repeat them, so they are redacted.
+    /// Names of keyring entries whose values stand in a URL or in a program's environment. Answers
+    /// may repeat them, so they are redacted.
     pub embedded_keys: Vec<String>,
     pub file: PathBuf,
     /// When a provider of the provider cache expires.

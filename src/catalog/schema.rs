@@ -1,4 +1,4 @@
-//! A tool's `input_schema`: what its arguments are called, where they go, and whether given ones will do.
+//! A tool's `input_schema`: the arguments' names, where each goes, and their validation.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -9,15 +9,15 @@ use serde_json::{Map, Value};
 
 #[derive(Debug, Default)]
 pub struct Schema {
-    /// As the manifest has it, for whoever asks.
+    /// As the manifest has it, for listings.
     pub value: Value,
     pub properties: Vec<Property>,
     by_name: HashMap<String, usize>,
     by_folded: HashMap<String, usize>,
     pub body: Body,
-    /// Whether arguments go where their properties say, or all to one place, as they did before properties said anything.
+    /// Whether properties say where arguments go. Without that, all go to the query or to the body.
     pub located: bool,
-    /// Compiled when it is first needed, and once. None where that can't be done.
+    /// Compiled at its first use, once. None where the schema can't be compiled.
     validator: OnceLock<Option<Validator>>,
 }
 
@@ -29,11 +29,11 @@ pub struct Property {
     pub location: Option<Location>,
     pub style: Style,
     pub required: bool,
-    /// What it is called on the wire, where that is something else: `x-ati-name`.
+    /// `x-ati-name`: its name in the request, where it differs.
     wire_name: Option<String>,
-    /// `x-ati-file`: bytes, in a form of parts.
+    /// `x-ati-file`: a file part of a multipart form.
     pub file: bool,
-    /// `x-ati-part-type`: what kind of part it is.
+    /// `x-ati-part-type`: the content type of its part.
     pub part_type: Option<String>,
 }
 
@@ -51,15 +51,16 @@ pub enum Location {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Style {
     pub form: Form,
-    /// Each item or key on its own.
+    /// Each item or key gets a pair of its own.
     pub explode: bool,
-    /// `x-ati-allow-reserved`: what means something in a URL stays as it is.
+    /// `x-ati-allow-reserved`: reserved characters are not encoded.
     pub reserved: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Form {
-    /// Lists repeat the name in a query and are joined by commas elsewhere, objects are JSON.
+    /// In a query, lists repeat the name; in other places they are joined by commas. Objects are
+    /// JSON.
     #[default]
     Plain,
     Simple,
@@ -73,16 +74,16 @@ pub enum Form {
     Json,
 }
 
-/// What arguments of the body become: `x-ati-body-encoding`, `x-ati-body-type`, `x-ati-body-argument`.
+/// How the body is made: `x-ati-body-encoding`, `x-ati-body-type`, `x-ati-body-argument`.
 #[derive(Debug, Default)]
 pub struct Body {
     pub encoding: Encoding,
     pub media_type: Option<String>,
-    /// The one argument that is the whole body.
+    /// The argument that is the whole body.
     pub argument: Option<String>,
-    /// `x-ati-body-required`: an empty one is better than none.
+    /// `x-ati-body-required`: without arguments an empty body is sent.
     pub required: bool,
-    /// `x-ati-body-optional`: none is better than one that nobody asked for.
+    /// `x-ati-body-optional`: without arguments no body is sent.
     pub optional: bool,
 }
 
@@ -95,7 +96,7 @@ pub enum Encoding {
     Raw,
 }
 
-/// Why arguments won't do. Never quotes a value.
+/// Why arguments are refused. Never quotes a value.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unfit {
     pub name: String,
@@ -104,8 +105,9 @@ pub struct Unfit {
 }
 
 impl Schema {
-    /// Of somebody whom we don't know: one that would take forever to check against is shown, and not checked against.
-    pub fn of_stranger(value: Value) -> Self {
+    /// From an untrusted server: a schema too costly to validate against is listed, but arguments
+    /// aren't validated.
+    pub fn untrusted(value: Value) -> Self {
         let reasonable = super::cost::is_reasonable(&value);
         let schema = Schema::new(value);
         if !reasonable {
@@ -163,7 +165,7 @@ impl Schema {
         self.by_name.get(name).map(|place| &self.properties[*place])
     }
 
-    /// What is wrong with the schema itself.
+    /// Why the schema itself can't be used.
     pub fn fault(&self) -> Option<String> {
         if self.value.is_null() {
             return None;
@@ -176,7 +178,7 @@ impl Schema {
         fault
     }
 
-    /// Arguments as they will be used: known names, defaults, the types that are asked for. Then they are checked.
+    /// Resolves names, fills in defaults, converts types, then validates.
     pub fn prepare(&self, args: Map<String, Value>) -> Result<Map<String, Value>, Unfit> {
         let mut args = self.rename(args);
         let in_body = |property: &Property| property.location == Some(Location::Body);
@@ -214,12 +216,12 @@ impl Schema {
         }
     }
 
-    /// An argument that no property is called, but one nearly is, was meant for that one.
+    /// Gives an argument the name of the property that differs from it only by case, `-` and `_`.
     fn rename(&self, args: Map<String, Value>) -> Map<String, Value> {
         if args.keys().all(|name| self.property(name).is_some()) {
             return args;
         }
-        // Names that are taken: given as they are, or meant by somebody before.
+        // Taken names: given exactly, or matched by an earlier argument.
         let mut taken: Vec<bool> = self
             .properties
             .iter()
@@ -289,12 +291,12 @@ impl Property {
         property
     }
 
-    /// What it is called on the wire.
+    /// Its name in the request.
     pub fn wire_name(&self) -> &str {
         self.wire_name.as_deref().unwrap_or(&self.name)
     }
 
-    /// A number or a truth value in quotes, or the other way round, where the schema wants it so.
+    /// Converts between a string and a number or boolean where the schema has the other type.
     fn coerce(&self, value: &mut Value) {
         let wants = |kind: &str| self.types.iter().any(|known| known == kind);
         let coerced = match value {
@@ -351,10 +353,11 @@ impl Style {
     }
 }
 
-/// In bytes, compiled: `\pL{40}` is five characters and a megabyte.
+/// Bytes of a compiled pattern: `\pL{40}` is five characters and a megabyte.
 const LARGEST_PATTERN: usize = 128 << 10;
 
-/// Patterns in the wild are written for other engines. One that ours can't read must not cost the rest of the checks.
+/// Patterns in the wild are written for other engines. One that this engine can't compile must not
+/// disable the rest of the validation.
 fn build(schema: &Value) -> Result<Validator, String> {
     let patterns = || {
         let patterns = jsonschema::PatternOptions::fancy_regex();
@@ -377,7 +380,7 @@ fn build(schema: &Value) -> Result<Validator, String> {
 fn strip_patterns(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
-            // A property may be called so; its schema is no text.
+            // A property may be named `pattern`; its value is a schema, not a string.
             if map.get("pattern").is_some_and(Value::is_string) {
                 map.shift_remove("pattern");
             }
@@ -450,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn names_defaults_and_types() {
+    fn arguments_get_names_defaults_and_types() {
         assert_eq!(
             prepare(json!({"Query": 5, "max-results": "7", "safeSearch": "true", "either": "5", "extra": 1})).unwrap(),
             json!({"query": "5", "maxResults": 7, "safe_search": true, "either": "5", "extra": 1})
@@ -459,7 +462,7 @@ mod tests {
             prepare(json!({"query": "x"})).unwrap(),
             json!({"query": "x", "maxResults": 10})
         );
-        // An exact name keeps what it was given.
+        // An exact name keeps its value.
         assert_eq!(
             prepare(json!({"QUERY": "b", "query": "a"})).unwrap(),
             json!({"query": "a", "QUERY": "b", "maxResults": 10})
@@ -467,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_will_not_do_is_named_and_not_quoted() {
+    fn refused_argument_is_named_and_its_value_is_not_quoted() {
         let missing = prepare(json!({})).unwrap_err();
         assert_eq!((missing.name.as_str(), missing.missing), ("query", true));
         let wrong = prepare(json!({"query": ["hunter2"]})).unwrap_err();
@@ -483,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_is_none_checks_nothing_and_says_so() {
+    fn invalid_schema_accepts_anything_and_is_reported() {
         let bad = Schema::new(json!({"type": "objekt", "properties": {"a": {"type": "string"}}}));
         assert!(bad.fault().is_some());
         assert!(bad.prepare(Map::new()).is_ok());

@@ -1,10 +1,10 @@
-//! Finding tools by what people ask for: the same ranking on the command line and behind `GET /tools`.
+//! Search over tools: the same ranking on the command line and behind `GET /tools`.
 
 use super::tool::Tool;
 
-/// As many as anybody reads.
+/// Results of one search.
 pub const MOST: usize = 20;
-/// More words say nothing more.
+/// Terms of a query; further ones are ignored.
 const MOST_TERMS: usize = 16;
 const LONGEST_QUERY: usize = 500;
 
@@ -19,7 +19,7 @@ const ALIKE: f64 = 0.85;
 
 struct Term {
     text: String,
-    /// Short words are like too many others.
+    /// Characters of a term that is also matched fuzzily: shorter ones resemble too many words.
     fuzzy: bool,
 }
 
@@ -48,7 +48,7 @@ fn terms(query: &str) -> Vec<Term> {
     let content: Vec<String> = words()
         .filter(|word| !STOP_WORDS.contains(&word.as_str()))
         .collect();
-    // A query of stop words alone still means something.
+    // A query of stop words alone searches for these.
     let chosen = if content.is_empty() {
         words().collect()
     } else {
@@ -78,7 +78,7 @@ fn score(tool: &Tool, terms: &[Term]) -> Option<f64> {
     (matched > 0 && 2 * matched >= terms.len()).then(|| total * matched as f64 / terms.len() as f64)
 }
 
-/// What a tool is found by, in lower case; made when somebody first searches.
+/// A tool's searchable texts, in lower case; made at the first search.
 pub struct Haystack {
     name: String,
     tags: Vec<String>,
@@ -117,14 +117,14 @@ impl Haystack {
     }
 }
 
-/// 1 where the text has the term in it, less where a word of it is nearly the term.
+/// 1 where the text contains the term, less where one of its words resembles it.
 fn in_words(text: &str, term: &Term) -> f64 {
     if text.contains(&term.text) {
         return 1.0;
     }
     let length = term.text.len();
     let alike = |word: &str| {
-        // Words of very different lengths can't be that much alike.
+        // Words of very different lengths can't reach the threshold.
         word.len() >= 4
             && word.len().abs_diff(length) <= 3
             && strsim::jaro_winkler(word, &term.text) >= ALIKE
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_better_match_comes_first() {
+    fn better_match_comes_first() {
         assert_eq!(names("quote"), ["quote", "stock_news"]);
         assert_eq!(names("stock price"), ["stock_news", "quote"]);
         assert_eq!(names("share price"), ["quote", "stock_news"]);

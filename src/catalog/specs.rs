@@ -1,14 +1,14 @@
-//! The documents that manifests name: files below `specs/`, and nothing else.
+//! The OpenAPI documents that manifests name: files below `specs/`, and no others.
 
 use std::path::Path;
 
 use super::openapi::{Document, LARGEST, Survey};
 use super::provider::{OpenApi, Provider};
 
-/// Where documents are, and for whom they are read.
+/// Where documents are, and which of them are read.
 pub struct Specs<'a> {
     dir: Option<&'a Path>,
-    /// The one tool that somebody wants: documents of other providers can stay closed.
+    /// The one tool that a command wants: documents of other providers are not read.
     only: Option<&'a str>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Specs<'a> {
         }
     }
 
-    /// Tools of a document are called `provider:operation`, or with `_` by those who are used to it.
+    /// Tools of a document are named `provider:operation`; aliases have `_` for the colon.
     pub(super) fn wants(&self, provider: &str) -> bool {
         self.only.is_none_or(|tool| {
             tool.strip_prefix(provider)
@@ -43,7 +43,7 @@ impl<'a> Specs<'a> {
         })
     }
 
-    /// `inline` is the text of a provider that has no file.
+    /// `inline` is the document of a provider of the provider cache, which has no file.
     pub(super) fn survey(
         &self,
         provider: &Provider,
@@ -67,7 +67,7 @@ impl<'a> Specs<'a> {
                 "URL specs must be downloaded first with ati provider import-openapi".to_owned(),
             );
         }
-        // A name, not a way: `../x` would be somebody else's file.
+        // A file's name, no path: `../x` would leave the folder.
         if name.contains(['/', '\\', '\0']) || name.starts_with('.') {
             return Err(format!("'{name}' is not the name of a file in specs/"));
         }

@@ -158,7 +158,7 @@ impl Tool {
                 remote_name: listed.name.clone(),
                 repeatable: listed.repeatable,
             }),
-            schema: Schema::of_stranger(listed.input_schema.clone()),
+            schema: Schema::untrusted(listed.input_schema.clone()),
             extract: None,
             tags: Vec::new(),
             hint: None,
@@ -188,8 +188,8 @@ impl Tool {
         }
     }
 
-    /// Mistakes that make calls fail, or do less than they seem to. Existing manifests load with them, so
-    /// they are warnings.
+    /// Mistakes that make calls fail, or do less than they seem to. Existing manifests load with
+    /// them, so they are warnings.
     fn faults(&self) -> Vec<(&'static str, String)> {
         let mut faults = Vec::new();
         if let Some(Err(e)) = &self.extract {

@@ -2,7 +2,8 @@
 //!
 //! [`Refusal`] is what a caller over HTTP gets instead of an answer. [`Failure`] ends a command.
 //! [`Problem`] is one problem in what an operator configured; problems are collected and reported
-//! together. [`Success`] is the status of an answer. [`Verdict`], [`TokenFault`] and [`BearerFault`] say why a caller isn't believed.
+//! together. [`Success`] is the status of an answer. [`Verdict`], [`TokenFault`] and
+//! [`BearerFault`] say why a caller isn't believed.
 
 mod call;
 mod failure;

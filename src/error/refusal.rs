@@ -270,7 +270,8 @@ impl Refusal {
             | Refusal::BadRequest
             | Refusal::UnsafePath(_)
             | Refusal::Internal => AfterRefusal::CloseUnread,
-            // Pingora closes the connection after a failed upstream in any case: the answer says so.
+            // Pingora closes the connection after a failed upstream in any case: the answer says
+            // so.
             Refusal::Upstream(_) | Refusal::TooLarge | Refusal::TooManyConnections => {
                 AfterRefusal::Close
             }

@@ -1,4 +1,5 @@
-//! HTTP for executors: the guarded clients, the address check, bounded answers, errors that tell no URL.
+//! HTTP for executors: the guarded clients, the address check, bounded answers, errors that tell no
+//! URL.
 
 use std::error::Error as _;
 use std::net::IpAddr;
@@ -18,8 +19,8 @@ pub fn client(clients: &Clients, source: Option<IpAddr>) -> Result<reqwest::Clie
         .map_err(|problem| EgressError::Setup(problem.to_string()))
 }
 
-/// Whether the allowlist and the address rules let this URL through. The error tells scheme and host
-/// only: a path or a query may hold a credential.
+/// Whether the allowlist and the address rules let this URL through. The error tells scheme and
+/// host only: a path or a query may hold a credential.
 pub fn check(clients: &Clients, url: &Url) -> Result<(), EgressError> {
     clients
         .guard()
@@ -34,8 +35,8 @@ pub fn failed(error: &reqwest::Error, origin: &Origin) -> EgressError {
     }
 }
 
-/// Puts a query credential into the URL, in place of any parameter of the same name: a redirect of the
-/// upstream may have kept it, and a caller may have sent one.
+/// Puts a query credential into the URL, in place of any parameter of the same name: a redirect of
+/// the upstream may have kept it, and a caller may have sent one.
 pub fn append_query(url: &mut Url, pair: &str) {
     // Names are compared decoded.
     let named = |pair: &str| {
@@ -88,8 +89,8 @@ pub enum Redacted {
     Spooled(Spooled),
 }
 
-/// Reads a body of at most `max_response_bytes`. Past `spool_bytes` it goes to a spool, piece by piece,
-/// so that memory holds no more than that of it.
+/// Reads a body of at most `max_response_bytes`. Past `spool_bytes` it goes to a spool, piece by
+/// piece, so that memory holds no more than that of it.
 pub async fn read_redacted(
     mut response: reqwest::Response,
     origin: &Origin,

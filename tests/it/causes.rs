@@ -1,4 +1,5 @@
-//! A failed command tells why: the printed message ends with the causes, and `--verbose` lists them.
+//! A failed command tells why: the printed message ends with the causes, and `--verbose` lists
+//! them.
 
 use std::process::Output;
 

@@ -1,15 +1,15 @@
-//! Security schemes: the first that can be used, and what else there is.
+//! Security schemes: the first that ati can use, and the others in words.
 
 use http::HeaderName;
 use serde_json::Value;
 
 use super::document::{Document, Version};
 
-/// How the API wants to be authenticated.
+/// How the API authenticates its callers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Detected {
     pub scheme: Scheme,
-    /// The others, in words, for whoever has to choose.
+    /// The others, in words, for the operator to choose from.
     pub others: Vec<String>,
 }
 
@@ -27,7 +27,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// The word for it, as manifests write it.
+    /// The `auth_type` of a manifest.
     pub fn auth_type(&self) -> &'static str {
         match self {
             Scheme::None => "none",
@@ -72,7 +72,7 @@ fn usable(scheme: &Value) -> Scheme {
             _ => Scheme::None,
         },
         "apiKey" => match text("in") {
-            // `Authorization: <key>`, prefix and all: a header like any other.
+            // `Authorization: <key>`, with the prefix in the key: a header like any other.
             "header" if HeaderName::try_from(text("name")).is_ok() => {
                 Scheme::Header(text("name").to_owned())
             }
@@ -86,7 +86,7 @@ fn usable(scheme: &Value) -> Scheme {
     }
 }
 
-/// Only where a client can have a token for itself.
+/// Only the flow in which a client gets a token for itself.
 fn token_url(scheme: &Value) -> Option<String> {
     let flow = match scheme["flow"].as_str() {
         Some("application") => scheme,

@@ -1,4 +1,5 @@
-//! Request bodies: which of the media types a document offers is used, and how its fields are written.
+//! Request bodies: which of the media types a document offers is used, and how its fields are
+//! written.
 
 use std::borrow::Cow;
 
@@ -12,7 +13,7 @@ pub(super) enum Encoding {
     Json,
     Form,
     Multipart,
-    /// Bytes or text, as they are.
+    /// Bytes or text, sent unchanged.
     Raw,
 }
 
@@ -26,12 +27,12 @@ impl Encoding {
         }
     }
 
-    /// Whether its fields can be arguments of their own.
+    /// Whether each of its fields can be an argument.
     pub fn has_fields(self) -> bool {
         self != Encoding::Raw
     }
 
-    /// The one that is used where several are offered comes first.
+    /// In order of preference, where a document offers several.
     fn of(media_type: &str) -> (u8, Encoding) {
         match essence(media_type).as_str() {
             "application/json" => (0, Encoding::Json),
@@ -39,7 +40,7 @@ impl Encoding {
             "application/x-www-form-urlencoded" => (2, Encoding::Form),
             "multipart/form-data" => (3, Encoding::Multipart),
             e if e.starts_with("multipart/") => (6, Encoding::Multipart),
-            // Nothing said: JSON is what such APIs read.
+            // No media type: such APIs read JSON.
             "*/*" | "application/*" | "" => (4, Encoding::Json),
             _ => (5, Encoding::Raw),
         }
@@ -163,7 +164,7 @@ fn form_schema(fields: &[&Value]) -> Value {
     json!({"type": "object", "properties": properties, "required": required})
 }
 
-/// A type to send, where the document has a pattern.
+/// The media type to send, where the document has a range like `text/*`.
 fn concrete(media_type: &str, encoding: Encoding) -> String {
     if !media_type.contains('*') && !media_type.is_empty() {
         return media_type.to_owned();
@@ -176,7 +177,7 @@ fn concrete(media_type: &str, encoding: Encoding) -> String {
 }
 
 impl Body<'_> {
-    /// How one field of a form is written, where the document says so.
+    /// The style of one field of a form, where the document sets it.
     pub fn field_marks(
         &self,
         name: &str,
@@ -213,14 +214,14 @@ impl Body<'_> {
             || schema.get("items").is_some_and(binary);
         if self.encoding == Encoding::Multipart && file {
             marks.push(("x-ati-file", json!(true)));
-            // Text, or what no text can hold.
+            // Text, or bytes in base64.
             marks.push(("type", json!(["string", "object", "array"])));
         }
         marks
     }
 }
 
-/// What a body without structure may be: text, or bytes in base64.
+/// The schema of a body without structure: text, or bytes in base64.
 pub(super) fn raw_schema(schema: &Map<String, Value>) -> Map<String, Value> {
     let mut raw = Map::new();
     raw.insert(

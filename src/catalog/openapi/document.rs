@@ -1,11 +1,11 @@
-//! A document as it was written, and what its references lead to.
+//! A parsed document, and its references.
 
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-/// Larger than any that people publish.
+/// Bytes of a document; published ones are smaller.
 pub const LARGEST: usize = 64 << 20;
-/// References to references.
+/// How many references may lead to each other.
 const LONGEST_CHAIN: usize = 32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,17 +20,17 @@ pub struct Document {
     pub(super) version: Version,
 }
 
-/// Why a document can't be used, in a sentence that helps.
+/// Why a document can't be used, as a sentence for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unreadable(pub String);
 
-/// Why a reference leads nowhere.
+/// Why a reference can't be resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Dangling(pub String);
 
 impl Document {
-    /// JSON where it begins like JSON, YAML otherwise.
+    /// Parses JSON where the text begins like JSON, YAML otherwise.
     pub fn parse(text: &str) -> Result<Self, Unreadable> {
         let unreadable = |message: String| Unreadable(message);
         if text.len() > LARGEST {
@@ -72,12 +72,12 @@ impl Document {
             .unwrap_or_default()
     }
 
-    /// What is kept on disk: the same, as JSON.
+    /// The document as JSON, for the file below `specs/`.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(&self.root).unwrap_or_default()
     }
 
-    /// What this is, through any number of references.
+    /// The value itself, after following its references.
     pub(super) fn resolve<'a>(&'a self, mut value: &'a Value) -> Result<&'a Value, Dangling> {
         for _ in 0..LONGEST_CHAIN {
             match value.get("$ref").and_then(Value::as_str) {
@@ -88,7 +88,7 @@ impl Document {
         Err(Dangling("its references go round in circles".to_owned()))
     }
 
-    /// What a reference names. Nothing outside of the document is ever looked at.
+    /// The value that a reference names. Nothing outside of the document is ever read.
     pub(super) fn find(&self, reference: &str) -> Result<&Value, Dangling> {
         let Some(pointer) = reference.strip_prefix('#') else {
             return Err(Dangling(format!(
@@ -129,10 +129,10 @@ fn version(root: &Value) -> Result<Version, Unreadable> {
     }
 }
 
-/// With a budget: an alias can stand for a million of itself.
+/// YAML with a budget: aliases can expand a short text to gigabytes.
 fn from_yaml(text: &str) -> Result<Value, String> {
     let options = serde_saphyr::options! {
-        // YAML 1.2: `y`, `no` and `on` are words.
+        // YAML 1.2: `y`, `no` and `on` are strings.
         strict_booleans: true,
         budget: serde_saphyr::budget! {
             max_events: 8_000_000,

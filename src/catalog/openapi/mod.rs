@@ -1,5 +1,6 @@
-//! OpenAPI 2.0, 3.0 and 3.1, JSON and YAML: a document in, tools out. Documents come from strangers, so everything about them is bounded: size,
-//! depth, what references lead to. Every operation is accounted for: registered, or left out with the reason.
+//! OpenAPI 2.0, 3.0 and 3.1, JSON and YAML: makes tools out of a document. Documents are untrusted,
+//! so size, depth and references are bounded. Every operation is accounted for: registered, or left
+//! out with the reason.
 
 mod auth;
 mod body;
@@ -15,23 +16,23 @@ use serde_json::Value;
 pub use auth::{Detected, Scheme};
 pub use document::{Document, LARGEST, Unreadable};
 
-/// One operation, as a tool will be made of it.
+/// One operation, ready to become a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operation {
-    /// Unique within the document, and made of harmless characters.
+    /// Unique within the document, of letters, digits and a few safe characters.
     pub id: String,
-    /// As the document has it, where it has one.
+    /// The document's own `operationId`, where it has one.
     pub original_id: Option<String>,
     pub method: Method,
-    /// The path with its `{}`, below the provider's base URL.
+    /// The path with its `{}`, after the provider's base URL.
     pub endpoint: String,
     pub tags: Vec<String>,
     pub description: String,
-    /// With `x-ati-*` saying where each argument goes.
+    /// Its `x-ati-*` keys say where each argument goes.
     pub input_schema: Value,
 }
 
-/// An operation that became no tool.
+/// An operation that is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
     pub method: String,
@@ -46,7 +47,7 @@ pub struct Survey {
     pub left_out: Vec<LeftOut>,
 }
 
-/// Which operations to take, as a manifest says it.
+/// The operations that a manifest selects.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     pub include_operations: Vec<String>,
@@ -57,7 +58,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Why an operation is not wanted.
+    /// Why an operation is not selected.
     fn refuses(&self, operation: &Operation, taken: usize) -> Option<&'static str> {
         let named = |list: &[String]| {
             list.iter()
@@ -81,7 +82,7 @@ impl Selection {
 }
 
 impl Survey {
-    /// Keep what is wanted; what isn't is accounted for with the rest.
+    /// Keeps the selected operations and lists the others as left out.
     pub fn select(mut self, selection: &Selection) -> Self {
         let mut taken = Vec::new();
         for operation in self.operations {

@@ -1,4 +1,4 @@
-//! Operations, one by one, in the document's order.
+//! Turns a document's operations into tools, in its order.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,14 +13,15 @@ use super::{LeftOut, Operation, Survey};
 use crate::catalog::tool::placeholders;
 
 const MOST_PARAMETERS: usize = 1000;
-/// All arguments of all operations together.
+/// Arguments of all operations together.
 const LARGEST_SURVEY: usize = 64 << 20;
 
-/// Longer names than this, provider included, are cut.
+/// Characters of a name, provider included; longer ones are cut.
 const LONGEST_NAME: usize = 128;
 
 impl Document {
-    /// Every operation. `provider` and its colon count towards the length of names; `base_url` is where its tools go.
+    /// Every operation. `provider` and its colon count towards the length of names; `base_url` is
+    /// the tools' base URL.
     pub fn survey(&self, provider: &str, base_url: &str) -> Survey {
         let mut survey = Survey::default();
         let mut names = Names::new(LONGEST_NAME.saturating_sub(provider.len() + 1));
@@ -88,7 +89,7 @@ impl Document {
         }
         inputs.undeclared(path);
         let body = match &parameters.body {
-            // What a GET's body would mean is nobody's to say, and none is sent.
+            // The body of a GET has no defined meaning, so none is sent.
             _ if method == Method::GET => None,
             Some(body) => Some(body::of_version_2(self, operation, body)?),
             None => body::of_request_body(self, operation)?,
@@ -121,7 +122,7 @@ impl Document {
         })
     }
 
-    /// The path's, then the operation's own in place of those of the same name and place.
+    /// The path's parameters. The operation's own replace those of the same name and location.
     fn parameters<'d>(
         &'d self,
         item: &'d Value,
@@ -156,7 +157,7 @@ impl Survey {
     }
 }
 
-/// What a tool takes, under construction.
+/// Builds a tool's arguments.
 struct Inputs<'d> {
     converter: Converter<'d>,
     properties: Map<String, Value>,
@@ -192,7 +193,7 @@ impl<'d> Inputs<'d> {
         );
     }
 
-    /// What the path needs and nobody declared.
+    /// Placeholders of the path without a declared parameter.
     fn undeclared(&mut self, path: &str) {
         for name in placeholders(path).filter(|name| !name.is_empty()) {
             let declared = self.properties.iter().any(|(known, schema)| {
@@ -206,7 +207,8 @@ impl<'d> Inputs<'d> {
         }
     }
 
-    /// Two of one name in different places: the later one says its place in its name.
+    /// Of two arguments with one name in different locations, the later one gets its location
+    /// appended.
     fn add(
         &mut self,
         name: &str,
@@ -254,7 +256,7 @@ impl<'d> Inputs<'d> {
                     together.push((chosen, fields.required.contains(&name)));
                 }
                 if body.required {
-                    // Where a name had to be changed, it says something else now.
+                    // A renamed argument needs its original name in the request.
                     let renamed = together.iter().any(|(name, ..)| name.ends_with("_body"));
                     if !fields.together.is_empty() && !renamed {
                         let together = Value::Array(fields.together);
@@ -288,7 +290,7 @@ impl<'d> Inputs<'d> {
         if !self.required.is_empty() {
             schema.insert("required".into(), Value::Array(self.required));
         }
-        // Arguments that nobody knows are body, as everywhere where arguments have places.
+        // Arguments without a property go into the body, as with every schema with locations.
         schema.insert("x-ati-param-location".into(), json!("body"));
         schema.extend(self.whole);
         let definitions = self.converter.definitions();
@@ -299,7 +301,7 @@ impl<'d> Inputs<'d> {
     }
 }
 
-/// A body that may be absent: who sends a part of it sends what it needs.
+/// The rule of an optional body: with one of its fields, its required fields must be given too.
 fn all_or_nothing(fields: &[(String, bool)]) -> Option<(String, Value)> {
     let required: Vec<&String> = fields
         .iter()
@@ -319,14 +321,14 @@ fn all_or_nothing(fields: &[(String, bool)]) -> Option<(String, Value)> {
     Some(("dependentRequired".to_owned(), Value::Object(needs)))
 }
 
-/// For the number behind a name that is taken.
+/// Characters kept free for the number after a taken name.
 const ROOM: usize = 7;
 
-/// Names of tools: harmless, unique, and the same from import to import.
+/// Names of tools: of safe characters, unique, and the same at every import.
 struct Names {
     most: usize,
     taken: HashSet<String>,
-    /// The last number that a name was given.
+    /// The last number appended to each name.
     numbers: BTreeMap<String, usize>,
 }
 
@@ -355,7 +357,7 @@ impl Names {
         if name.is_empty() {
             name = "_".to_owned();
         }
-        // Numbers belong to what is left of a name once there is room for them.
+        // The number is counted per shortened name, which is what it is appended to.
         let stem: String = name.chars().take(self.most.saturating_sub(ROOM)).collect();
         while !self.taken.insert(name.clone()) {
             let number = self.numbers.entry(stem.clone()).or_insert(1);

@@ -1,4 +1,4 @@
-//! Parameters of 2.0 and 3.x, as one kind of thing.
+//! Parameters of 2.0 and 3.x, in one form.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use super::document::{Dangling, Document, Version};
 #[derive(Default)]
 pub(super) struct All<'d> {
     pub plain: Vec<Parameter<'d>>,
-    /// 2.0 has bodies among its parameters.
+    /// In 2.0 the body is a parameter.
     pub body: Option<Version2Body<'d>>,
 }
 
@@ -64,11 +64,11 @@ pub(super) fn read<'d>(document: &'d Document, raw: &[&'d Value]) -> Result<All<
                 )));
             }
         };
-        // Nobody could send it.
+        // Header arguments may not set it.
         if name.trim().is_empty() || (location == "header" && HeaderName::try_from(name).is_err()) {
             continue;
         }
-        // The specification has these come from elsewhere: content negotiation and security.
+        // The specification leaves these to content negotiation and security.
         let ignored = ["accept", "content-type", "authorization"];
         if location == "header" && ignored.contains(&name.to_lowercase().as_str()) {
             continue;
@@ -115,7 +115,7 @@ fn of_version<'d>(document: &'d Document, parameter: &'d Value) -> Result<Parame
         return Ok(made);
     }
     if let Some(content) = parameter["content"].as_object() {
-        // One media type, and in practice always JSON.
+        // `content` has one media type, in practice always JSON.
         let schema = content.values().next().map(|media| &media["schema"]);
         made.schema = schema.map(Cow::Borrowed);
         made.style = Some("json".into());
@@ -127,7 +127,7 @@ fn of_version<'d>(document: &'d Document, parameter: &'d Value) -> Result<Parame
     Ok(made)
 }
 
-/// What of a 2.0 parameter is its schema.
+/// The keys of a 2.0 parameter that belong to its schema.
 pub(super) fn version_2_schema(parameter: &Value) -> Value {
     let mut schema = parameter.as_object().cloned().unwrap_or_default();
     for key in [
@@ -143,7 +143,7 @@ pub(super) fn version_2_schema(parameter: &Value) -> Value {
 }
 
 impl Parameter<'_> {
-    /// How it is written, where that isn't plain from its place and its type.
+    /// Its style, where it differs from the default of its location and type.
     pub fn marks(&self, schema: &serde_json::Map<String, Value>) -> Vec<(&'static str, Value)> {
         let mut marks = Vec::new();
         let primitive = ["string", "number", "integer", "boolean"]

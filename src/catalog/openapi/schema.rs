@@ -1,5 +1,5 @@
-//! Schemas of OpenAPI, made JSON Schema that stands on its own: what is referred to comes along under `$defs`, once, however often and however
-//! deep it refers to itself.
+//! Converts OpenAPI schemas to self-contained JSON Schema. Each referenced schema is copied to
+//! `$defs` once, however often and however deeply it refers to itself.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -8,16 +8,16 @@ use serde_json::{Map, Value, json};
 
 use super::document::Document;
 
-/// Enough for what an API wants to be sent. Beyond it, anything goes.
+/// Bytes of one tool's schema. What exceeds it is replaced by a schema that accepts anything.
 const MOST_DEFINITIONS: usize = 200;
 const LARGEST_DEFINITIONS: usize = 256 << 10;
 
-/// `allOf` of `allOf`.
+/// Levels of `allOf` within `allOf`.
 const DEEPEST: usize = 32;
 const DEEPEST_PARTS: usize = 4;
 const MOST_PARTS: usize = 64;
 
-/// Means nothing to a validator, or something else than it does to OpenAPI.
+/// Keywords that a JSON Schema validator ignores or reads differently.
 const DROPPED: [&str; 8] = [
     "example",
     "examples",
@@ -34,31 +34,31 @@ const TYPES: [&str; 7] = [
 
 pub(super) struct Converter<'d> {
     document: &'d Document,
-    /// Names by reference.
+    /// The name in `$defs` of each reference.
     names: HashMap<String, Named>,
     queue: VecDeque<String>,
-    /// How deep the definition that is being converted lies; none for an argument itself.
+    /// The depth of the definition under conversion; None for an argument itself.
     level: Option<usize>,
     /// References in `allOf` of definitions so far.
     parts: usize,
-    /// What was written in place so far.
+    /// Bytes written in place so far.
     pub weight: usize,
 }
 
 #[derive(Clone)]
 struct Named {
     name: String,
-    /// By how many `allOf`s it was reached.
+    /// The number of `allOf`s on the way to it.
     level: usize,
 }
 
-/// The fields of an object, however it is put together.
+/// The fields of an object, `allOf` parts included.
 #[derive(Default)]
 pub(super) struct Fields {
     pub properties: Vec<(String, Value)>,
     places: HashMap<String, usize>,
     pub required: HashSet<String>,
-    /// `anyOf` and `oneOf` that only say which fields there must be.
+    /// `anyOf` and `oneOf` that only list required fields.
     pub together: Vec<Value>,
 }
 
@@ -74,20 +74,21 @@ impl<'d> Converter<'d> {
         }
     }
 
-    /// The schema of one argument: what it refers to stands in its place, so that its type is plain to see.
+    /// The schema of one argument. A reference is replaced by its target, so that listings show the
+    /// type.
     pub fn property(&mut self, schema: Option<&Value>) -> Map<String, Value> {
         let Some(schema) = schema else {
             return Map::new();
         };
         let mut made = match self.document.resolve(schema) {
-            // Beyond it, anything goes.
+            // Past the limit anything is accepted.
             Ok(target) if self.weight < LARGEST_DEFINITIONS => {
                 self.weight += weight(target);
                 self.convert(target)
             }
             _ => json!({}),
         };
-        // What stands beside a reference counts too.
+        // Keywords next to a reference count too.
         if let (Some(made), Some(description)) = (made.as_object_mut(), schema.get("description")) {
             made.insert("description".into(), description.clone());
         }
@@ -97,7 +98,7 @@ impl<'d> Converter<'d> {
         }
     }
 
-    /// None where it isn't an object with fields: then the body is one argument.
+    /// None for anything but an object with fields: then the body is one argument.
     pub fn flatten(&self, schema: &Value) -> Option<Fields> {
         let mut fields = Fields::default();
         let mut seen = HashSet::new();
@@ -169,7 +170,7 @@ impl<'d> Converter<'d> {
         found
     }
 
-    /// A schema with its references as names of definitions.
+    /// A schema whose references point into `$defs`.
     fn convert(&mut self, schema: &Value) -> Value {
         let Some(schema) = schema.as_object() else {
             return match schema {
@@ -217,7 +218,8 @@ impl<'d> Converter<'d> {
                 }
                 Value::Object(made)
             }
-            // Choices of choices multiply with every level of an argument, and arguments are an agent's to choose.
+            // Nested choices multiply with every level of an argument, and the caller chooses the
+            // argument.
             ("anyOf" | "oneOf" | "not" | "if" | "then" | "else", value)
                 if self.level.is_some() && has_reference(value) =>
             {
@@ -249,7 +251,7 @@ impl<'d> Converter<'d> {
                 value @ (Value::Object(_) | Value::Bool(_)),
             ) => self.convert(value),
             ("required", Value::Array(names)) => {
-                // What can't be sent can't be required.
+                // A read-only field can't be sent, so it can't be required.
                 let read_only = |name: &Value| {
                     let property = schema.get("properties")?.get(name.as_str()?)?;
                     Some(self.is_read_only(property, &mut 64))
@@ -287,7 +289,7 @@ impl<'d> Converter<'d> {
         })
     }
 
-    /// Said by itself, by what it refers to, or by one of its parts.
+    /// Set on the schema itself, on its reference's target, or on a part of its `allOf`.
     fn is_read_only(&self, property: &Value, steps: &mut usize) -> bool {
         let Some(left) = steps.checked_sub(1) else {
             return false;
@@ -302,7 +304,8 @@ impl<'d> Converter<'d> {
             || parts.any(|part| self.is_read_only(part, steps))
     }
 
-    /// One part of a definition's `allOf`. A few levels of a few parts: each is looked at once for every way that leads to it.
+    /// One part of a definition's `allOf`. Levels and parts are limited, because a part is visited
+    /// once for every path to it.
     fn part(&mut self, item: &Value) -> Option<Value> {
         let Some(reference) = item.get("$ref").and_then(Value::as_str) else {
             return Some(self.convert(item));
@@ -320,7 +323,7 @@ impl<'d> Converter<'d> {
         Some(json!({"$ref": format!("#/$defs/{name}")}))
     }
 
-    /// The name that a reference has among the definitions.
+    /// The name in `$defs` of a reference.
     fn name(&mut self, reference: &str, level: usize) -> Option<String> {
         if let Some(known) = self.names.get(reference) {
             return Some(known.name.clone());
@@ -355,7 +358,7 @@ impl<'d> Converter<'d> {
         Some(name)
     }
 
-    /// Everything that was referred to, and what that refers to.
+    /// The definitions: everything referenced, directly or through others.
     pub fn definitions(mut self) -> Map<String, Value> {
         let mut made = Map::new();
         let mut size = 0;
@@ -383,7 +386,7 @@ fn has_reference(value: &Value) -> bool {
     }
 }
 
-/// A choice as its type has it: YAML reads `1` as a number, whatever `type` says.
+/// An enum value of its schema's type: YAML reads `1` as a number even where `type` is string.
 fn of_type(item: &Value, schema: &Map<String, Value>) -> Value {
     match (schema.get("type").and_then(Value::as_str), item) {
         (Some("string"), Value::Number(_) | Value::Bool(_)) => Value::String(item.to_string()),
@@ -395,7 +398,7 @@ fn of_type(item: &Value, schema: &Map<String, Value>) -> Value {
     }
 }
 
-/// About as large as its text, without making it.
+/// The approximate size of a value's text, without writing it.
 fn weight(value: &Value) -> usize {
     match value {
         Value::Object(map) => map
@@ -408,7 +411,7 @@ fn weight(value: &Value) -> usize {
     }
 }
 
-/// 3.0 has `exclusiveMinimum: true` beside `minimum`.
+/// 3.0 has `exclusiveMinimum: true` next to `minimum`.
 fn bounds(schema: &Map<String, Value>, made: &mut Map<String, Value>) {
     for (bound, exclusive) in [
         ("minimum", "exclusiveMinimum"),

@@ -1,4 +1,4 @@
-//! Where a document's API is.
+//! The base URL of a document's API.
 
 use serde_json::Value;
 use url::Url;
@@ -6,11 +6,12 @@ use url::Url;
 use super::document::{Dangling, Document, Version};
 
 impl Document {
-    /// The base URL, absolute where that can be known: a relative one counts from where the document was found.
+    /// The base URL. A relative one is resolved against the document's own URL, where that is
+    /// known.
     pub fn base_url(&self, found_at: Option<&Url>) -> String {
         let url = match self.version {
             Version::V2 => self.version_2_base(found_at),
-            // Where nothing is said, the specification says `/`.
+            // The specification's default is `/`.
             _ => match self.root["servers"].get(0) {
                 Some(server) => expand(server),
                 None if found_at.is_some() => "/".to_owned(),
@@ -47,8 +48,8 @@ impl Document {
         }
     }
 
-    /// What a path or an operation with a server of its own puts before its path. Another host would get the provider's credential, so
-    /// there are no such tools.
+    /// The prefix that a path or an operation with a server of its own adds to its path. A server
+    /// on another host would get the provider's credential, so such operations are left out.
     pub(super) fn server_prefix(
         &self,
         item: &Value,
@@ -64,24 +65,24 @@ impl Document {
         let Ok(base) = Url::parse(base_url) else {
             return Ok(String::new());
         };
-        let elsewhere = || Dangling("it has a server of its own, on another host".to_owned());
+        let other_host = || Dangling("it has a server of its own, on another host".to_owned());
         let url = Url::parse(&(base_url.trim_end_matches('/').to_owned() + "/"))
             .and_then(|base| base.join(&own))
-            .map_err(|_| elsewhere())?;
+            .map_err(|_| other_host())?;
         if url.origin() != base.origin() {
-            return Err(elsewhere());
+            return Err(other_host());
         }
         let base_path = base.path().trim_end_matches('/');
         let path = url.path().trim_end_matches('/');
         Ok(match path.strip_prefix(base_path) {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => rest.to_owned(),
-            // Beside the base URL rather than below it.
+            // Next to the base URL, not below it.
             _ => url.origin().ascii_serialization() + path,
         })
     }
 }
 
-/// A server's URL with its variables at their defaults. What is put in is not looked at again.
+/// A server's URL with its variables at their defaults. Inserted values are not expanded again.
 fn expand(server: &Value) -> String {
     let template = server["url"].as_str().unwrap_or_default();
     let mut url = String::with_capacity(template.len());

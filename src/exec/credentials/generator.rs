@@ -106,8 +106,8 @@ impl GeneratorRecipe {
     }
 }
 
-/// The values that the program's JSON has: at the path of each injection, or under the usual names of
-/// a token.
+/// The values that the program's JSON has: at the path of each injection, or under the usual names
+/// of a token.
 fn pick(
     text: &str,
     inject: &[(String, Inject)],

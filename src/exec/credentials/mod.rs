@@ -1,5 +1,5 @@
-//! The credential of one call: looked up in the keyring before the call, or minted when it is needed
-//! and cached for as long as it is valid. The keyring itself stays in `call`.
+//! The credential of one call: looked up in the keyring before the call, or minted when it is
+//! needed and cached for as long as it is valid. The keyring itself stays in `call`.
 
 mod generator;
 mod oauth;
@@ -57,8 +57,8 @@ struct Minted {
     lifetime: Duration,
 }
 
-/// A cache of the credentials that are the same for every caller: resolved once per snapshot, one slot
-/// per provider.
+/// A cache of the credentials that are the same for every caller: resolved once per snapshot, one
+/// slot per provider.
 #[derive(Default)]
 pub struct SharedCredentials(Vec<OnceLock<Arc<Attachment>>>);
 
@@ -83,8 +83,8 @@ impl SharedCredentials {
     }
 }
 
-/// The credential, minted now where it has to be. `source` is the address that a token request comes
-/// from.
+/// The credential, minted now where it has to be. `source` is the address that a token request
+/// comes from.
 pub async fn obtain(
     credential: &CallCredential,
     source: Option<IpAddr>,
@@ -121,8 +121,8 @@ pub async fn obtain(
     context.runtime.minted.get(deferred.key, mint).await
 }
 
-/// After an upstream refused the credential: whether a new one is worth another request. A minted one
-/// may have been revoked; it is dropped, and the next [`obtain`] mints another.
+/// After an upstream refused the credential: whether a new one is worth another request. A minted
+/// one may have been revoked; it is dropped, and the next [`obtain`] mints another.
 pub fn renew_after_refusal(
     credential: &CallCredential,
     refused: &Arc<Attachment>,

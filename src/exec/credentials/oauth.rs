@@ -1,4 +1,4 @@
-//! OAuth2, client credentials: a token in exchange for an id and a secret.
+//! OAuth2 client credentials: exchanges an id and a secret for a token.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::keyring::Secret;
 const TIMEOUT: Duration = Duration::from_secs(15);
 const LONGEST_ANSWER: usize = 1 << 20;
 const LONGEST_ERROR: usize = 500;
-/// Where the answer doesn't say.
+/// Of a token whose answer has no `expires_in`.
 const LIFETIME: u64 = 1799;
 
 pub struct OAuthRecipe {
@@ -112,7 +112,8 @@ impl OAuthRecipe {
     }
 }
 
-/// What the standard has a refusal say, and nothing else: the rest may repeat the request.
+/// The two fields that the standard gives a refusal. Others may repeat the request, with its
+/// secret.
 fn complaint(status: u16, body: &[u8]) -> String {
     let answer: Value = serde_json::from_slice(body).unwrap_or_default();
     let mut text = format!("HTTP {status}");

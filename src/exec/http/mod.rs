@@ -1,4 +1,4 @@
-//! Tools that are HTTP requests.
+//! Executes HTTP tools: builds the request, attaches the credential, sends it, reads the answer.
 
 mod error;
 mod multipart;
@@ -114,7 +114,7 @@ async fn into_answer(response: Response) -> Result<Answer, HttpError> {
     })
 }
 
-/// Some APIs answer "nothing found" with 404. To an agent that is a result.
+/// Whether a 404 means "nothing found": some APIs answer so, and to an agent that is a result.
 fn says_no_records(body: &[u8]) -> bool {
     let Ok(body) = serde_json::from_slice::<Value>(body) else {
         return false;
@@ -149,7 +149,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn which_404_is_a_result() {
+    fn only_a_404_about_records_is_a_result() {
         for good in [
             json!({"error": {"message": "No records found"}}),
             json!({"error": "no results were found for this query"}),

@@ -77,14 +77,14 @@ impl Part {
     }
 }
 
-/// As browsers escape them.
+/// Escapes a name the way browsers do.
 fn quoted(name: &str) -> String {
     name.replace('"', "%22")
         .replace('\r', "%0D")
         .replace('\n', "%0A")
 }
 
-/// Text as it is, or `{"content_base64": …}`.
+/// The bytes of a part: text as it is, or decoded from `{"content_base64": …}`.
 pub fn bytes(name: &str, value: &Value) -> Result<Vec<u8>, HttpError> {
     match value.get("content_base64").and_then(Value::as_str) {
         Some(encoded) => STANDARD

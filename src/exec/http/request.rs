@@ -1,4 +1,5 @@
-//! Arguments to a request: which go into the path, the query, the headers, the body.
+//! Builds a request from arguments: each goes into the path, the query, a header, a cookie or the
+//! body.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, COOKIE};
@@ -14,7 +15,7 @@ use crate::credential::Credential;
 use crate::egress::{EgressError, is_http_url};
 use crate::hop_by_hop;
 
-/// What a caller may not say through a header parameter.
+/// Headers that no argument may set.
 const DENIED: [HeaderName; 6] = [
     http::header::AUTHORIZATION,
     http::header::HOST,
@@ -33,7 +34,7 @@ const DENIED_NAMES: [&str; 4] = [
 const JSON: &str = "application/json";
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// A request without its credentials.
+/// A request before its credential is attached.
 pub struct Wire {
     pub method: Method,
     pub url: Url,
@@ -91,7 +92,7 @@ pub fn build(request: &Request<'_>, args: &Map<String, Value>) -> Result<Wire, H
     })
 }
 
-/// Where each property says. What no property knows counts as body.
+/// By the location of each property. Arguments without a property go into the body.
 fn by_location<'a>(tool: &'a Tool, args: &'a Map<String, Value>) -> Parts<'a> {
     let mut parts = Parts::default();
     for (name, value) in args {
@@ -113,7 +114,7 @@ fn by_location<'a>(tool: &'a Tool, args: &'a Map<String, Value>) -> Parts<'a> {
     parts
 }
 
-/// As it was before properties had places: all to the query, or all to the body.
+/// For schemas without locations: all arguments go into the query of a GET, or into the body.
 fn by_method<'a>(method: &Method, args: &'a Map<String, Value>) -> Parts<'a> {
     let mut parts = Parts::default();
     if method == Method::GET {
@@ -131,7 +132,7 @@ fn by_method<'a>(method: &Method, args: &'a Map<String, Value>) -> Parts<'a> {
     parts
 }
 
-/// The endpoint with its parameters in place.
+/// The endpoint with its path parameters filled in.
 fn fill(endpoint: &str, tool: &Tool, parts: &Parts<'_>) -> Result<String, HttpError> {
     let mut path = String::with_capacity(endpoint.len() + 32);
     let mut rest = endpoint;
@@ -161,7 +162,7 @@ fn fill(endpoint: &str, tool: &Tool, parts: &Parts<'_>) -> Result<String, HttpEr
         rest = behind;
     }
     path.push_str(rest);
-    // Pieces that were harmless one by one must not be a way out together.
+    // Values that are harmless one by one can form `..` together.
     let leads_out = path
         .split(['?', '#'])
         .next()
@@ -180,7 +181,7 @@ fn fill(endpoint: &str, tool: &Tool, parts: &Parts<'_>) -> Result<String, HttpEr
     Ok(path)
 }
 
-/// A value that stays within its segment, whoever reads the path.
+/// Encodes a value so that every server reads it as part of its segment.
 fn path_value(name: &str, value: &str) -> Result<String, HttpError> {
     let forbidden = value.contains("..")
         || value == "."
@@ -237,7 +238,7 @@ fn cookies(parameters: &[(&str, &Value, Style)]) -> Option<HeaderValue> {
     (!pairs.is_empty()).then(|| HeaderValue::from_str(&pairs.join("; ")).ok())?
 }
 
-/// The body and what it is called.
+/// The body and its content type.
 fn body(
     tool: &Tool,
     method: &Method,
@@ -247,7 +248,8 @@ fn body(
     let declared = |property: &Property| property.location == Some(Location::Body);
     let bodiless = *method == Method::GET
         || (schema.located && *method == Method::DELETE && !schema.properties.iter().any(declared));
-    // Tools from before properties had places send `{}` where they are given nothing; APIs that want a body get one.
+    // Without locations an empty call sends `{}`, as existing deployments do. With them, only where
+    // the API requires a body.
     let nothing = arguments.is_empty()
         && (schema.located || *method == Method::DELETE)
         && !schema.body.required;
@@ -325,7 +327,8 @@ fn form(schema: &Schema, arguments: &Map<String, Value>) -> String {
     pairs.join("&")
 }
 
-/// `base_url` without its last slash, the endpoint, and the query after whatever either brought along.
+/// `base_url` without its last slash, then the endpoint, then the query: after a `?`, or after an
+/// `&` where one of them has a query already.
 fn join(base_url: &str, path: &str, query: &str) -> Result<Url, HttpError> {
     let mut text = String::with_capacity(base_url.len() + path.len() + query.len() + 2);
     let whole = path.starts_with("http://") || path.starts_with("https://");
@@ -356,7 +359,8 @@ fn join(base_url: &str, path: &str, query: &str) -> Result<Url, HttpError> {
     Ok(url)
 }
 
-/// An endpoint may be a URL of its own, where its credential may go too.
+/// Whether an endpoint that is a whole URL stays on the provider's origin, where its credential may
+/// go.
 fn is_same_origin(base_url: &str, endpoint: &str) -> bool {
     let origin = |text: &str| Url::parse(text).map(|url| url.origin());
     matches!((origin(base_url), origin(endpoint)), (Ok(a), Ok(b)) if a == b)
@@ -408,7 +412,7 @@ mod tests {
         b = { x-ati-param-location = 'body' }\n";
 
     #[test]
-    fn legacy_tools_use_one_place() {
+    fn arguments_without_locations_go_to_one_place() {
         assert_eq!(
             url(
                 "endpoint = '/s'",
@@ -437,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn located_tools_use_each_place() {
+    fn arguments_with_locations_go_to_their_places() {
         let args = json!({"petId": "a/b ü", "q": ["x", "y"], "csv": ["a,b", "c"], "ssv": [1, 2], "pipes": [3, 4],
             "X-Trace": 7, "b": {"deep": true}, "unknown": null});
         let wire = wire(LOCATED, args).unwrap();
@@ -454,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn forms() {
+    fn form_body_is_url_encoded() {
         let form = "method = 'POST'\n[tools.input_schema]\nx-ati-body-encoding = 'form'";
         let args = json!({"a": "x y", "b": [1, 2], "c": null});
         assert_eq!(body(form, args.clone()).as_deref(), Some("a=x+y&b=1&b=2"));
@@ -465,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_stay_in_their_segment() {
+    fn path_values_stay_in_their_segment() {
         for bad in ["..", ".", "a/../b", "a\\b", "a?b", "a#b", "a\0", "a\nb"] {
             assert_eq!(
                 url(LOCATED, json!({"petId": bad})),
@@ -481,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_are_ours_are_not_theirs() {
+    fn header_arguments_cannot_replace_reserved_headers() {
         for name in ["Authorization", "x-own", "x-extra"] {
             assert_eq!(
                 url(LOCATED, json!({"petId": 1, name: "x"})),

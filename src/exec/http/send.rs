@@ -1,4 +1,5 @@
-//! A request on its way, hop by hop. Credentials go to the origin that they are for, and nowhere else.
+//! Sends a request and follows redirects. Credentials go to the origin of the tool, and to no
+//! other.
 
 use std::net::IpAddr;
 
@@ -50,7 +51,7 @@ pub async fn send(
         method: wire.method.clone(),
         url: wire.url.clone(),
         with_body: true,
-        at_home: true,
+        at_origin: true,
     };
     for _ in 0..=REDIRECTS {
         check(context.clients, &hop.url)?;
@@ -60,7 +61,7 @@ pub async fn send(
             .execute(request)
             .await
             .map_err(|e| failed(&e, &origin))?;
-        if hop.at_home {
+        if hop.at_origin {
             attachment.observe(response.status().as_u16());
         }
         match location(&response) {
@@ -80,19 +81,19 @@ struct Hop {
     method: Method,
     url: Url,
     with_body: bool,
-    /// False from the first step to another origin on, even where a later one leads back.
-    at_home: bool,
+    /// False after a redirect to another origin, even where a later one leads back.
+    at_origin: bool,
 }
 
 impl Hop {
     fn request(&self, wire: &Wire, attachment: &Attachment, id: RequestId) -> reqwest::Request {
         let mut url = self.url.clone();
-        if let Some(pair) = attachment.query(self.at_home) {
+        if let Some(pair) = attachment.query(self.at_origin) {
             append_query(&mut url, &String::from_utf8_lossy(pair.expose()));
         }
         let mut request = reqwest::Request::new(self.method.clone(), url);
         let headers = request.headers_mut();
-        if self.at_home {
+        if self.at_origin {
             *headers = wire.headers.clone();
             if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
                 headers.insert(request_id::HEADER, id);
@@ -119,7 +120,7 @@ impl Hop {
         }
         let _ = url.set_username("");
         let _ = url.set_password(None);
-        self.at_home &= url.origin() == *home;
+        self.at_origin &= url.origin() == *home;
         self.url = url;
         let becomes_get = match status.as_u16() {
             303 => self.method != Method::HEAD,
@@ -146,31 +147,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_leaves_home_does_not_come_back_with_the_keys() {
+    fn redirect_to_another_origin_drops_the_credential_for_good() {
         let home = Url::parse("https://up.example/a").unwrap();
         let mut hop = Hop {
             method: Method::POST,
             url: home.clone(),
             with_body: true,
-            at_home: true,
+            at_origin: true,
         };
         let origin = home.origin();
         hop.follow(StatusCode::TEMPORARY_REDIRECT, "/b", &origin)
             .unwrap();
-        assert!(hop.at_home && hop.with_body && hop.method == Method::POST);
+        assert!(hop.at_origin && hop.with_body && hop.method == Method::POST);
         hop.follow(StatusCode::FOUND, "//other.example/c", &origin)
             .unwrap();
-        assert!(!hop.at_home && !hop.with_body && hop.method == Method::GET);
+        assert!(!hop.at_origin && !hop.with_body && hop.method == Method::GET);
         hop.follow(StatusCode::FOUND, "https://up.example/d", &origin)
             .unwrap();
-        assert!(!hop.at_home);
+        assert!(!hop.at_origin);
         let mut hop = Hop {
-            at_home: true,
+            at_origin: true,
             ..hop
         };
         hop.follow(StatusCode::FOUND, "http://up.example/d", &origin)
             .unwrap();
-        assert!(!hop.at_home, "another scheme is another origin");
+        assert!(!hop.at_origin, "another scheme is another origin");
         assert!(
             hop.follow(StatusCode::FOUND, "file:///etc/passwd", &origin)
                 .is_err()

@@ -1,4 +1,4 @@
-//! How values are written: OpenAPI's styles, and what there was before them.
+//! How argument values are written in a URL, a header or a form: OpenAPI's styles, and plain text.
 
 use percent_encoding::{AsciiSet, utf8_percent_encode};
 use serde_json::Value;
@@ -6,7 +6,8 @@ use serde_json::Value;
 use crate::catalog::schema::{Form, Style};
 use crate::credential::UNRESERVED;
 
-/// Unreserved characters, and what a value may keep that is allowed what is reserved. `&`, `#` and `+` would still end it or change it.
+/// For `allowReserved`: unreserved characters and the reserved ones that can't end or change a
+/// value. `&`, `#` and `+` are encoded.
 const RESERVED: &AsciiSet = &UNRESERVED
     .remove(b':')
     .remove(b'/')
@@ -28,7 +29,7 @@ pub fn encode(text: &str) -> String {
     utf8_percent_encode(text, UNRESERVED).to_string()
 }
 
-/// A value as text: nothing for null, JSON for what has parts.
+/// A value as text: nothing for null, JSON for arrays and objects.
 pub fn text(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
@@ -37,7 +38,7 @@ pub fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// Pairs of a query or a form, each side as `write` makes it.
+/// The name-value pairs of a query or a form, each side encoded by `write`.
 pub fn pairs(
     name: &str,
     value: &Value,
@@ -89,7 +90,8 @@ pub fn pairs(
     }
 }
 
-/// `name[key][inner]=value`, and numbers for lists: nothing else tells which field belongs to which item.
+/// `name[key][inner]=value`. List items get numbers, which tell the fields of one item from
+/// another's.
 fn deep(
     name: &str,
     value: &Value,
@@ -129,7 +131,8 @@ pub fn query<'a>(parameters: impl Iterator<Item = (&'a str, &'a Value, Style)>) 
     query
 }
 
-/// Items or keys of a value, each checked and encoded by `write`, joined as the style of a path or a header has it.
+/// The items or keys of a value, each checked and encoded by `write`, joined by the style of a path
+/// or a header parameter.
 pub fn joined<E>(
     name: &str,
     value: &Value,
@@ -188,9 +191,9 @@ mod tests {
         }
     }
 
-    /// The table of the specification.
+    /// OpenAPI's own table of examples.
     #[test]
-    fn queries() {
+    fn query_values_follow_their_style() {
         let (list, object) = (json!(["blue", "black"]), json!({"R": 100, "G": 200}));
         for (value, form, explode, expected) in [
             (&json!("a b"), Form::Form, true, "color=a%20b"),
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn paths() {
+    fn path_values_follow_their_style() {
         let (list, object) = (json!(["blue", "black"]), json!({"R": 100, "G": 200}));
         let one = json!("blue");
         for (value, form, explode, expected) in [

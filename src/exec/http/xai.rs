@@ -1,5 +1,5 @@
-//! `handler = "xai"` of older manifests: an endpoint behind which an agent searches by itself. Callers ask a question and get the final text
-//! with its citations.
+//! `handler = "xai"` of older manifests: an endpoint where an agent searches by itself. The caller
+//! sends a question and gets the agent's final text with its citations.
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
@@ -10,10 +10,11 @@ use crate::json;
 
 const MODEL: &str = "grok-4";
 const MOST_CITATIONS: usize = 500;
-/// A larger answer passes as it is.
+/// An answer with more values passes unchanged.
 const MOST_VALUES: usize = 500_000;
 
-/// What such an endpoint wants, out of what an agent gives. Whoever sends `messages` or `input` knows the API, and is left alone.
+/// The endpoint's request body, made of the caller's arguments. With `messages` or `input` among
+/// them the caller has written the body itself, and only the model is filled in.
 pub fn question(endpoint: &str, args: &Map<String, Value>) -> Map<String, Value> {
     let mut body = args.clone();
     body.entry("model").or_insert_with(|| json!(MODEL));
@@ -37,7 +38,7 @@ pub fn question(endpoint: &str, args: &Map<String, Value>) -> Map<String, Value>
     body
 }
 
-/// The last thing that the agent said, and where it found it. An answer of another shape passes as it is.
+/// The agent's last message and its citations. An answer of another shape passes unchanged.
 pub fn answer(result: &RawValue) -> Result<Box<RawValue>, HttpError> {
     let whole: Value = json::parse(result.get(), MOST_VALUES).unwrap_or_default();
     let (text, mut citations) = match &whole["output"] {
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_becomes_what_the_endpoint_wants() {
+    fn question_becomes_the_endpoints_request_body() {
         let chat = ask(
             "/chat/completions",
             json!({"query": "why", "temperature": 0}),
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_final_text_and_its_citations() {
+    fn answer_is_the_final_text_with_its_citations() {
         let shaped = |value: Value| -> Value {
             let raw = to_raw_value(&value).unwrap();
             serde_json::from_str(answer(&raw).unwrap().get()).unwrap()

@@ -1,3 +1,5 @@
+mod hostile;
+
 use super::*;
 use serde_json::json;
 
@@ -27,7 +29,7 @@ fn one(operation: Value) -> Operation {
 }
 
 #[test]
-fn names_are_harmless_unique_and_stable() {
+fn operation_names_are_safe_unique_and_stable() {
     let operation = |id: &str| json!({"operationId": id});
     let document = json!({"openapi": "3.1.0", "paths": {
         "/b": {"get": operation("list pets/all"), "post": operation("list-pets.all"), "head": {}},
@@ -62,7 +64,7 @@ fn names_are_harmless_unique_and_stable() {
 }
 
 #[test]
-fn selections_account_for_everything() {
+fn selection_accounts_for_every_operation() {
     let operation = |id: &str, tag: &str| json!({"operationId": id, "tags": [tag]});
     let document = json!({"openapi": "3.0.3", "paths": {
         "/1": {"get": operation("a", "x")}, "/2": {"get": operation("b", "y")}, "/3": {"get": operation("c", "x")}, "/4": {"get": operation("d", "z")},
@@ -112,7 +114,7 @@ fn selections_account_for_everything() {
 }
 
 #[test]
-fn parameters_say_where_and_how_they_go() {
+fn parameters_get_location_and_style() {
     let operation = one(json!({"parameters": [
         {"name": "id", "in": "path", "schema": {"type": "string"}},
         {"name": "id", "in": "query", "required": true, "description": "The other id", "schema": {"type": "integer"}},
@@ -141,7 +143,7 @@ fn parameters_say_where_and_how_they_go() {
 }
 
 #[test]
-fn bodies_become_arguments() {
+fn body_fields_become_arguments() {
     let body = |content: Value| {
         one(json!({"requestBody": {"required": true, "content": content}})).input_schema
     };
@@ -156,7 +158,7 @@ fn bodies_become_arguments() {
         pet["properties"].get("id").is_none(),
         "what is read only can't be sent"
     );
-    // It refers to itself, and still ends.
+    // A schema that refers to itself is converted in finite time.
     assert_eq!(
         pet["$defs"]["Pet"]["properties"]["parent"],
         json!({"$ref": "#/$defs/Pet"})
@@ -214,14 +216,14 @@ fn bodies_become_arguments() {
 }
 
 #[test]
-fn what_leads_out_of_the_document_is_left_out() {
+fn operation_with_an_outside_reference_is_left_out() {
     let document = json!({"openapi": "3.0.0", "paths": {
         "/file": {"get": {"parameters": [{"$ref": "other.yaml#/x"}]}},
         "/url": {"post": {"requestBody": {"$ref": "http://169.254.169.254/x"}}},
         "/item": {"$ref": "./paths.json#/item"},
-        "/gone": {"get": {"parameters": [{"$ref": "#/components/parameters/Nobody"}]}},
+        "/gone": {"get": {"parameters": [{"$ref": "#/components/parameters/Missing"}]}},
         "/round": {"get": {"parameters": [{"$ref": "#/components/parameters/A"}]}},
-        "/elsewhere": {"get": {"servers": [{"url": "https://evil.example"}]}},
+        "/other-host": {"get": {"servers": [{"url": "https://evil.example"}]}},
         "/schema": {"get": {"operationId": "kept", "parameters": [{"name": "a", "in": "query", "schema": {"$ref": "other.json"}}]}},
     }, "components": {"parameters": {"A": {"$ref": "#/components/parameters/B"}, "B": {"$ref": "#/components/parameters/A"}}}});
     let survey = survey(&document);
@@ -244,13 +246,13 @@ fn what_leads_out_of_the_document_is_left_out() {
             ),
             (
                 "/gone",
-                "it refers to '#/components/parameters/Nobody', which isn't there"
+                "it refers to '#/components/parameters/Missing', which isn't there"
             ),
             ("/round", "its references go round in circles"),
-            ("/elsewhere", "it has a server of its own, on another host"),
+            ("/other-host", "it has a server of its own, on another host"),
         ]
     );
-    // A schema that can't be had checks nothing.
+    // A schema that can't be resolved accepts anything.
     assert_eq!(
         survey.operations[0].input_schema["properties"]["a"]["x-ati-param-location"],
         "query"
@@ -258,69 +260,14 @@ fn what_leads_out_of_the_document_is_left_out() {
 }
 
 #[test]
-fn bombs_do_not_go_off() {
-    // Each refers to the next one twice: a thousand levels deep, and twice to the thousandth if it were written out.
-    let mut schemas = serde_json::Map::new();
-    for n in 0..1000 {
-        let next = json!({"$ref": format!("#/components/schemas/S{}", n + 1)});
-        schemas.insert(
-            format!("S{n}"),
-            json!({"allOf": [next, next], "properties": {format!("p{n}"): next}}),
-        );
-    }
-    schemas.insert(
-        "S1000".into(),
-        json!({"properties": {"end": {"type": "string"}}}),
-    );
-    let document = json!({"openapi": "3.0.0", "components": {"schemas": schemas}, "paths": {"/x": {"post": {
-        "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/S0"}}}}}}}});
-    let survey = survey(&document);
-    assert!(survey.operations[0].input_schema.to_string().len() < 2 << 20);
-
-    let deep = "[".repeat(1 << 20);
-    let deep_yaml = "a: ".to_owned() + &deep;
-    let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-    for n in 1..12 {
-        laughs += &format!(
-            "a{n}: &a{n} [{}]\n",
-            vec![format!("*a{}", n - 1); 10].join(", ")
-        );
-    }
-    for (text, expected) in [
-        (deep.as_str(), "not JSON: "),
-        (&deep_yaml, "not YAML: "),
-        (&laughs, "not YAML: "),
-        ("{", "not JSON: "),
-        ("a: [", "not YAML: "),
-        ("{}", "no OpenAPI document"),
-        ("just text", "no OpenAPI document"),
-        (
-            r#"{"openapi": "4.0.0", "paths": {}}"#,
-            "OpenAPI 4.0.0 is not known here",
-        ),
-        (
-            r#"{"openapi": "3.1.0", "webhooks": {}}"#,
-            "it has webhooks and no paths",
-        ),
-        (r#"{"swagger": "1.2"}"#, "OpenAPI 1.2 is not known here"),
-    ] {
-        let Err(Unreadable(message)) = Document::parse(text) else {
-            panic!("{expected}")
-        };
-        assert!(message.starts_with(expected), "{expected}: {message}");
-        assert!(message.len() < 500);
-    }
-}
-
-#[test]
-fn odd_braces_in_paths_are_paths() {
+fn odd_braces_in_a_path_are_kept() {
     let document = json!({"openapi": "3.0.0", "paths": {
         "/{": {"get": {}}, "/a{b": {"get": {}}, "/{}/x": {"get": {}}, "/}{": {"get": {}}, "": {"get": {}}}});
     assert_eq!(survey(&document).operations.len(), 5);
 }
 
 #[test]
-fn servers() {
+fn base_url_is_found_in_every_version() {
     let base = |document: Value, from: Option<&str>| {
         let from = from.map(|url| url::Url::parse(url).unwrap());
         parse(&document).base_url(from.as_ref())
@@ -369,7 +316,7 @@ fn servers() {
 }
 
 #[test]
-fn security() {
+fn first_usable_security_scheme_is_taken() {
     let auth = |schemes: Value| {
         parse(&json!({"openapi": "3.0.0", "paths": {}, "components": {"securitySchemes": schemes}}))
             .auth()
@@ -405,7 +352,7 @@ fn security() {
 }
 
 #[test]
-fn a_server_of_its_own_on_the_same_host_is_where_it_goes() {
+fn operation_server_on_the_same_host_is_used() {
     let endpoint = |server: &str| {
         let document =
             json!({"openapi": "3.0.0", "paths": {"/x": {"get": {"servers": [{"url": server}]}}}});
@@ -423,86 +370,8 @@ fn a_server_of_its_own_on_the_same_host_is_where_it_goes() {
     assert_eq!(endpoint("/v1"), "/x");
 }
 
-/// What a stranger's document, or an agent's argument, could cost if nobody counted.
 #[test]
-fn documents_cost_what_they_say() {
-    let body = |schemas: Value, name: &str| {
-        let reference = json!({"$ref": format!("#/components/schemas/{name}")});
-        let document = json!({"openapi": "3.0.0", "components": {"schemas": schemas}, "paths": {"/x": {"post": {
-            "requestBody": {"required": true, "content": {"application/json": {"schema": {"type": "object", "properties": {"a": reference}}}}}}}}});
-        survey(&document).operations.remove(0).input_schema
-    };
-    // A chain of parts that is longer than a stack is deep.
-    let chain: serde_json::Map<String, Value> = (0..20_000)
-        .map(|n| {
-            (
-                format!("S{n}"),
-                json!({"allOf": [{"$ref": format!("#/components/schemas/S{}", n + 1)}]}),
-            )
-        })
-        .collect();
-    let document = json!({"openapi": "3.0.0", "components": {"schemas": chain}, "paths": {"/x": {"post": {
-        "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/S0"}}}}}}}});
-    assert_eq!(survey(&document).operations.len(), 1);
-    // Parts of itself, by the hundred.
-    let itself: Vec<Value> = (0..200)
-        .map(|_| json!({"$ref": "#/components/schemas/X"}))
-        .collect();
-    let schema = body(
-        json!({"X": {"allOf": itself, "properties": {"p": {"$ref": "#/components/schemas/X"}}}}),
-        "X",
-    );
-    assert!(schema.to_string().len() < 20_000, "{schema}");
-    // Variables in variables.
-    let variables: serde_json::Map<String, Value> = (0..20)
-        .map(|n| {
-            (
-                format!("v{n}"),
-                json!({"default": format!("{{v{}}}", n + 1).repeat(12)}),
-            )
-        })
-        .collect();
-    let document = json!({"openapi": "3.0.0", "paths": {}, "servers": [{"url": "https://h/{v0}", "variables": variables}]});
-    assert!(parse(&document).base_url(None).len() < 1000);
-    // Thousands of the same long name.
-    let paths: serde_json::Map<String, Value> = (0..4000)
-        .map(|n| {
-            (
-                format!("/{n}"),
-                json!({"get": {"operationId": format!("{}{:03}", "x".repeat(130), n % 1000)}}),
-            )
-        })
-        .collect();
-    let names: std::collections::HashSet<String> =
-        survey(&json!({"openapi": "3.0.0", "paths": paths}))
-            .operations
-            .into_iter()
-            .map(|o| o.id)
-            .collect();
-    assert_eq!(names.len(), 4000);
-
-    // Choices of choices: and/or filters, and an argument that is as deep as JSON may be.
-    let filter = json!({"N": {"anyOf": [
-        {"properties": {"c": {"$ref": "#/components/schemas/N"}}, "required": ["k1"]},
-        {"properties": {"c": {"$ref": "#/components/schemas/N"}}, "required": ["k2"]}]}});
-    let doubled: serde_json::Map<String, Value> = (0..28)
-        .map(|n| (format!("S{n}"), json!({"allOf": [{"$ref": format!("#/components/schemas/S{}", n + 1)}, {"$ref": format!("#/components/schemas/T{n}")}]})))
-        .chain((0..28).map(|n| (format!("T{n}"), json!({"allOf": [{"$ref": format!("#/components/schemas/S{}", n + 1)}]}))))
-        .chain([("S28".to_owned(), json!({"type": "object"}))])
-        .collect();
-    let started = std::time::Instant::now();
-    for (schemas, name, fits) in [(filter, "N", false), (Value::Object(doubled), "S0", true)] {
-        let schema = crate::catalog::schema::Schema::new(body(schemas, name));
-        let deep = (0..100).fold(json!({}), |inner, _| json!({"c": inner}));
-        let prepared = schema.prepare(serde_json::Map::from_iter([("a".to_owned(), deep)]));
-        assert_eq!(prepared.is_ok(), fits, "{name}: {prepared:?}");
-    }
-    // Each choice tried at each level would be 2^28 checks and more.
-    assert!(started.elapsed() < std::time::Duration::from_secs(10));
-}
-
-#[test]
-fn words_of_yaml_are_words() {
+fn yaml_words_are_strings() {
     let text = "openapi: 3.0.0\npaths:\n  /p:\n    get:\n      operationId: yes\n      parameters:\n        - {name: y, in: query, required: true, schema: {type: string, enum: [SE, NO, on]}}\n";
     let survey = Document::parse(text).unwrap().survey("p", "https://h");
     let operation = &survey.operations[0];
@@ -515,7 +384,7 @@ fn words_of_yaml_are_words() {
 }
 
 #[test]
-fn what_a_path_needs_is_an_argument_and_what_is_no_path_is_none() {
+fn path_placeholders_become_arguments_and_other_urls_are_left_out() {
     let document = json!({"openapi": "3.0.0", "paths": {"/a/{id}": {"get": {}}, "http://evil.example/x": {"get": {}}, "/b#c": {"get": {}}}});
     let survey = survey(&document);
     assert_eq!(survey.operations.len(), 1);
