@@ -84,7 +84,8 @@ fn read_sources() -> Vec<Source> {
             .unwrap()
             .to_str()
             .unwrap();
-        if ["lib.rs", "main.rs"].contains(&name) || name.ends_with("tests.rs") {
+        let is_test = name.ends_with("tests.rs") || name.contains("/tests/");
+        if is_test || ["lib.rs", "main.rs"].contains(&name) {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
