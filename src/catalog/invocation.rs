@@ -59,6 +59,15 @@ impl Invocation {
         }
     }
 
+    /// The names of path parameters, where the tool has a path.
+    pub(super) fn placeholders(&self) -> impl Iterator<Item = &str> {
+        let endpoint = match self {
+            Invocation::Http(http) => http.endpoint.as_str(),
+            Invocation::Mcp(_) => "",
+        };
+        placeholders(endpoint)
+    }
+
     /// The method that listings show. Clients of existing deployments expect one for every tool.
     pub fn listed_method(&self) -> &Method {
         match self {
@@ -74,6 +83,14 @@ impl Invocation {
             Invocation::Mcp(mcp) => &mcp.remote_name,
         }
     }
+}
+
+/// The names in `{}` of a path.
+pub(super) fn placeholders(path: &str) -> impl Iterator<Item = &str> {
+    path.split('{')
+        .skip(1)
+        .filter_map(|part| part.split_once('}'))
+        .map(|(name, _)| name)
 }
 
 fn read_method(s: &mut Section<'_>) -> Method {

@@ -197,11 +197,7 @@ impl Tool {
         }
         let in_path =
             |property: &super::schema::Property| property.location == Some(Location::Path);
-        let endpoint = match &self.invocation {
-            Invocation::Http(http) => http.endpoint.as_str(),
-            Invocation::Mcp(_) => "",
-        };
-        for name in placeholders(endpoint) {
+        for name in self.invocation.placeholders() {
             if !self.schema.property(name).is_some_and(in_path) {
                 faults.push((
                     "endpoint",
@@ -231,13 +227,4 @@ impl Tool {
 /// The scope of a tool whose manifest names none.
 fn default_scope(name: &str, provider: &Provider) -> Option<String> {
     (!provider.internal).then(|| format!("tool:{name}"))
-}
-
-/// The names in `{}`.
-pub fn placeholders(endpoint: &str) -> impl Iterator<Item = &str> {
-    endpoint
-        .split('{')
-        .skip(1)
-        .filter_map(|part| part.split_once('}'))
-        .map(|(name, _)| name)
 }

@@ -122,7 +122,20 @@ impl Command {
         match self {
             Command::Supervise { .. } => None,
             Command::Proxy(_) | Command::Demo(_) => Some(Audience::Machine),
-            _ => Some(Audience::Person),
+            Command::Run(_)
+            | Command::Tool(_)
+            | Command::Provider(_)
+            | Command::Auth(_)
+            | Command::Audit(_)
+            | Command::Init(_)
+            | Command::Key(_)
+            | Command::Token(_)
+            | Command::Check(_)
+            | Command::Doctor(_)
+            | Command::Edge(_)
+            | Command::Version
+            | Command::Completions { .. }
+            | Command::Reference { .. } => Some(Audience::Person),
         }
     }
 

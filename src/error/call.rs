@@ -173,11 +173,12 @@ impl CallError {
         }
     }
 
-    /// What the upstream said, where it was understood and still was no result.
+    /// The upstream's answer, where only `extract` failed.
     pub fn raw(&self) -> Option<&str> {
-        match self {
-            CallError::Extraction { raw, .. } => Some(raw),
-            _ => None,
+        if let CallError::Extraction { raw, .. } = self {
+            Some(raw)
+        } else {
+            None
         }
     }
 }

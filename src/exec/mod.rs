@@ -5,8 +5,8 @@
 //! - [`egress`]: HTTP through the guarded clients;
 //! - [`Answer`]: the result, in memory or spooled.
 //!
-//! An executor gets the credential that its tool needs, never the keyring. Executors don't import each
-//! other.
+//! An executor gets the credential that its tool needs, never the keyring. Executors don't import
+//! each other.
 
 mod answer;
 mod context;

@@ -10,7 +10,7 @@ use super::document::{Dangling, Document};
 use super::parameter::{self, Parameter};
 use super::schema::Converter;
 use super::{LeftOut, Operation, Survey};
-use crate::catalog::tool::placeholders;
+use crate::catalog::invocation::placeholders;
 
 const MOST_PARAMETERS: usize = 1000;
 /// Arguments of all operations together.

@@ -31,6 +31,7 @@ use crate::backoff::{Backoff, RestartPace};
 use crate::credential::Attachment;
 use crate::egress::{Clients, EgressError};
 use crate::exec::egress;
+use crate::request_id;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
@@ -151,6 +152,9 @@ impl Endpoint {
         let mut headers = headers(session.as_deref(), custom);
         headers.insert(CONTENT_TYPE, JSON);
         let mut reply_headers = headers.clone();
+        if let Some(id) = request_id_of(&message) {
+            headers.insert(request_id::HEADER, id);
+        }
         let request = PostedRequest::of(&message);
         let body = serde_json::to_vec(&message)?;
         let response = self.0.send(Method::POST, headers, Some(body)).await?;
@@ -380,6 +384,18 @@ impl PostedRequest {
         let answer = ServerJsonRpcMessage::error(error, Some(self.id));
         StreamableHttpPostResponse::Json(answer, None)
     }
+}
+
+/// The id of the request that made this call, as a header.
+fn request_id_of(message: &ClientJsonRpcMessage) -> Option<HeaderValue> {
+    let ClientJsonRpcMessage::Request(request) = message else {
+        return None;
+    };
+    let ClientRequest::CallToolRequest(call) = &request.request else {
+        return None;
+    };
+    let id = call.extensions.get::<request_id::RequestId>()?;
+    HeaderValue::from_str(&id.to_string()).ok()
 }
 
 /// Whether a refusal is about the session, in the words of the SDKs. Any other 400 is about the

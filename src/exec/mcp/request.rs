@@ -20,6 +20,7 @@ use crate::egress::EgressError;
 use crate::error::UpstreamFault;
 use crate::exec::credentials::{obtain, renew_after_refusal};
 use crate::exec::{ExecContext, Watcher};
+use crate::request_id::RequestId;
 use crate::runtime::Key;
 
 /// How long listing the tools may take, the handshake included.
@@ -35,6 +36,7 @@ pub async fn call_tool(
         remote,
         args,
         watcher: context.watcher,
+        request_id: context.request_id,
     };
     let limit = context.limits.timeout;
     let (result, session) = request_with_retry(target, context, limit, call).await?;
@@ -91,6 +93,7 @@ struct ToolCall<'a> {
     remote: &'a McpInvocation,
     args: &'a Map<String, Value>,
     watcher: Option<Watcher<'a>>,
+    request_id: RequestId,
 }
 
 impl SessionRequest for ToolCall<'_> {
@@ -102,7 +105,9 @@ impl SessionRequest for ToolCall<'_> {
 
     async fn send(&self, session: &Session, sent: &mut bool) -> Result<CallToolResult, McpError> {
         let (name, args) = (&self.remote.remote_name, self.args.clone());
-        session.call_tool(name, args, self.watcher, sent).await
+        session
+            .call_tool(name, args, self.watcher, self.request_id, sent)
+            .await
     }
 }
 

@@ -22,6 +22,7 @@ use super::{LONGEST_ERROR, McpError};
 use crate::backoff::Backoff;
 use crate::credential::Attachment;
 use crate::exec::{Progress, Watcher};
+use crate::request_id;
 use crate::runtime::{PooledSession, Removal};
 
 /// Calls that a server is sent at a time, and how many more may wait.
@@ -176,6 +177,7 @@ impl Session {
         name: &str,
         arguments: JsonObject,
         watcher: Option<Watcher<'_>>,
+        request_id: request_id::RequestId,
         sent: &mut bool,
     ) -> Result<CallToolResult, McpError> {
         let _permit = self.acquire_permit().await?;
@@ -185,7 +187,10 @@ impl Session {
         *sent = true;
         let mut params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
         for round in 1..=MOST_ROUNDS {
-            let answer = match self.send_and_wait(params.clone(), watcher).await {
+            let answer = match self
+                .send_and_wait(params.clone(), watcher, request_id)
+                .await
+            {
                 Ok(answer) => answer,
                 Err(error) => return Err(self.failure(&error).await),
             };
@@ -213,9 +218,13 @@ impl Session {
         &self,
         params: CallToolRequestParams,
         watcher: Option<Watcher<'_>>,
+        request_id: request_id::RequestId,
     ) -> Result<ServerResult, ServiceError> {
         let peer = self.service.peer();
-        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        let mut request = CallToolRequest::new(params);
+        // Not part of the message: the HTTP transport sends it as a header.
+        request.extensions.insert(request_id);
+        let request = ClientRequest::CallToolRequest(request);
         let mut request = peer
             .send_cancellable_request(request, PeerRequestOptions::no_options())
             .await?;
