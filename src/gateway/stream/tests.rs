@@ -271,7 +271,11 @@ async fn http2(stream: ReplyStream, arrived: &Notify) -> (http::response::Parts,
                     bytes.extend_from_slice(&chunk);
                     arrived.notify_one();
                 }
-                Err(_) => is_clean = false,
+                // h2 gives the same error again and again.
+                Err(_) => {
+                    is_clean = false;
+                    break;
+                }
             }
         }
         (parts, bytes, is_clean)
