@@ -5,6 +5,7 @@ use std::io::BufReader;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use http::HeaderValue;
+use http::header::CONTENT_LENGTH;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::task::spawn_blocking;
@@ -112,11 +113,18 @@ fn envelope(output: Output) -> Result<Reply, serde_json::Error> {
         }
         Output::Json(value) => serde_json::to_writer(&mut body, &value)?,
         Output::Spooled(json) => {
+            let length = json.known_length();
             let piece = |bytes| stream::once(async move { Ok(Bytes::from_static(bytes)) });
             let result = json.into_stream().map_err(StreamError::from);
             let body = piece(OPEN).chain(result).chain(piece(b"}"));
-            let json = HeaderValue::from_static("application/json");
-            return Ok(Reply::stream(json, body.boxed()));
+            let content_type = HeaderValue::from_static("application/json");
+            let mut reply = Reply::stream(content_type, body.boxed());
+            if let Some(length) = length {
+                let around = OPEN.len() as u64 + 1;
+                let length = HeaderValue::from(length + around);
+                reply.headers.push((CONTENT_LENGTH, length));
+            }
+            return Ok(reply);
         }
     }
     body.push(b'}');

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use tracing::Instrument as _;
 use url::Url;
 
 use crate::auth::{Identity, scope};
@@ -176,7 +177,16 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, C
         request_id: request.request_id,
         context,
     };
-    let outcome = decide(call, tool, args, request.upstream_url).await;
+    // At error level, so that no log level hides the id.
+    let span = tracing::error_span!(
+        "tool_call",
+        request_id = %request.request_id,
+        tool = tool.name,
+        provider = tool.provider.name,
+    );
+    let outcome = decide(call, tool, args, request.upstream_url)
+        .instrument(span)
+        .await;
     guard.end(&outcome);
     outcome
 }

@@ -55,7 +55,7 @@ impl SpooledJson {
     }
 
     /// The length of the JSON text, where it is known without reading it.
-    pub fn len(&self) -> Option<u64> {
+    pub fn known_length(&self) -> Option<u64> {
         (!self.is_text).then(|| self.body.len())
     }
 
@@ -149,7 +149,10 @@ mod tests {
         ] {
             let whole = Answer::from_bytes(body).get().to_owned();
             let json = spooled(body).await;
-            assert!(json.len().is_none_or(|len| len == whole.len() as u64));
+            assert!(
+                json.known_length()
+                    .is_none_or(|len| len == whole.len() as u64)
+            );
             assert_eq!(text(json).await, whole);
             let raw = spooled(body).await.into_raw().await.unwrap();
             assert_eq!(raw.get(), whole);

@@ -63,7 +63,8 @@ pub fn init(audience: Audience, verbose: bool) {
             let layer = tracing_subscriber::fmt::layer()
                 .json()
                 .flatten_event(true)
-                .with_current_span(false)
+                // The span of a tool call has the request's id: every line logged inside joins by it.
+                .with_current_span(true)
                 .with_span_list(false)
                 .with_writer(|| writer().clone());
             registry.with(layer).try_init()

@@ -56,8 +56,9 @@ impl RedactionPatterns {
             .iter()
             .map(|encoded| (encoded.bytes.as_slice(), encoded.escapable));
         let old = self.0.iter().flat_map(|old| {
-            let bytes = |pattern: &Pattern| (old.bytes(pattern), pattern.escapable);
-            old.list.iter().map(move |pattern| bytes(pattern))
+            old.list
+                .iter()
+                .map(|pattern| (old.bytes(pattern), pattern.escapable))
         });
         let mut all: Vec<(&[u8], bool)> = old.chain(new).collect();
         // Of two equal ones the escapable one stays: it finds more.
