@@ -19,6 +19,10 @@ const REPLACEMENT: &[u8] = b"[REDACTED]";
 impl RedactionPatterns {
     /// Replaces every match in a complete text.
     pub fn redact(&self, text: &mut Vec<u8>) {
+        if self.are_unavailable() {
+            *text = REPLACEMENT.to_vec();
+            return;
+        }
         let mut clean = Vec::new();
         if replace(Search::new(self, text, true), text, &mut clean) == Some(text.len()) {
             *text = clean;
@@ -43,6 +47,9 @@ impl Redactor {
 
     /// Takes the next chunk, and returns what is decided so far.
     pub fn push(&mut self, chunk: &[u8]) -> Vec<u8> {
+        if self.patterns.are_unavailable() {
+            return Vec::new();
+        }
         if self.kept_back.is_empty() {
             return self.advance(chunk);
         }

@@ -7,6 +7,7 @@
 //! bytes away from its start.
 
 use std::cmp::Ordering;
+use std::io;
 use std::ops::Range;
 
 use memchr::{memchr, memchr_iter};
@@ -28,7 +29,11 @@ const LONGEST_WINDOW: usize = 200;
 
 /// Each secret in each of its encodings. All that is derived from the secrets lies on locked pages.
 #[derive(Default)]
-pub struct RedactionPatterns(Option<Patterns>);
+pub struct RedactionPatterns {
+    known: Option<Patterns>,
+    /// There was no memory for the patterns, so every text is replaced as a whole.
+    unavailable: bool,
+}
 
 struct Patterns {
     /// The two sets, the jump table, then the patterns.
@@ -55,24 +60,43 @@ impl RedactionPatterns {
         let new = new
             .iter()
             .map(|encoded| (encoded.bytes.as_slice(), encoded.escapable));
-        let old = self.0.iter().flat_map(|old| {
+        let old = self.known.iter().flat_map(|old| {
             old.list
                 .iter()
-                .map(|pattern| (old.bytes(pattern), pattern.escapable))
+                .map(move |pattern| (old.bytes(pattern), pattern.escapable))
         });
         let mut all: Vec<(&[u8], bool)> = old.chain(new).collect();
         // Of two equal ones the escapable one stays: it finds more.
         all.sort_by(|a, b| a.0.cmp(b.0).then(b.1.cmp(&a.1)));
         all.dedup_by(|later, kept| later.0 == kept.0);
-        RedactionPatterns(Patterns::new(&all))
+        match Patterns::new(&all) {
+            Ok(known) if !self.unavailable => RedactionPatterns {
+                known,
+                unavailable: false,
+            },
+            Ok(_) | Err(_) => RedactionPatterns::unavailable(),
+        }
+    }
+
+    pub(super) fn unavailable() -> Self {
+        RedactionPatterns {
+            known: None,
+            unavailable: true,
+        }
+    }
+
+    pub(super) fn are_unavailable(&self) -> bool {
+        self.unavailable
     }
 }
 
 impl Patterns {
-    /// `None` where there is nothing to find, or no memory to keep it in.
-    fn new(all: &[(&[u8], bool)]) -> Option<Self> {
-        let window = all.iter().map(|(bytes, _)| bytes.len()).min()?;
-        let window = window.min(LONGEST_WINDOW);
+    /// `None` where there is nothing to find.
+    fn new(all: &[(&[u8], bool)]) -> io::Result<Option<Self>> {
+        let Some(shortest) = all.iter().map(|(bytes, _)| bytes.len()).min() else {
+            return Ok(None);
+        };
+        let window = shortest.min(LONGEST_WINDOW);
         let mut head = zeroize::Zeroizing::new([0; JUMPS.end]);
         head[JUMPS].fill(FULL_JUMP);
         for (bytes, _) in all {
@@ -99,12 +123,12 @@ impl Patterns {
             })
             .collect();
         let parts = std::iter::once(&head[..]).chain(all.iter().map(|(bytes, _)| *bytes));
-        let pages = Secret::concat(&parts.collect::<Vec<_>>()).ok()?;
-        Some(Patterns {
+        let pages = Secret::concat(&parts.collect::<Vec<_>>())?;
+        Ok(Some(Patterns {
             pages,
             list,
             window,
-        })
+        }))
     }
 
     fn bytes(&self, pattern: &Pattern) -> &[u8] {
@@ -322,7 +346,7 @@ pub(super) struct Search<'a> {
 impl<'a> Search<'a> {
     pub(super) fn new(patterns: &'a RedactionPatterns, input: &'a [u8], complete: bool) -> Self {
         Search {
-            patterns: patterns.0.as_ref(),
+            patterns: patterns.known.as_ref(),
             input,
             complete,
             next: [const { None }; 3],

@@ -305,6 +305,15 @@ fn text_without_a_secret_stays_as_it_is() {
 }
 
 #[test]
+fn text_is_replaced_as_a_whole_where_patterns_are_unavailable() {
+    let patterns =
+        Arc::new(RedactionPatterns::unavailable().with([&b"a long secret"[..]].into_iter()));
+    assert_eq!(whole(&patterns, b"any text"), REPLACEMENT);
+    let mut random = Random(1);
+    assert_eq!(streamed(&patterns, b"any text", &mut random), REPLACEMENT);
+}
+
+#[test]
 fn secret_of_several_lines_is_redacted_line_by_line() {
     let key = b"-----BEGIN KEY-----\nMIGHAgEAMBMGByqGSM49\nAgEGCCqGSM49AwEHBG0w\n";
     let patterns = patterns(&[key]);
