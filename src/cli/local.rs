@@ -102,7 +102,7 @@ impl Local {
             let mut snapshot = session.snapshot.clone();
             if let Some(provider) = unlisted {
                 let listing = session.list(provider).await.map_err(mcp_failure)?.listing;
-                self.remember(provider, &listing);
+                self.cache_listing(provider, &listing);
                 snapshot = add_listing(&snapshot, provider, listing);
             }
             let request = call::Request {
@@ -147,7 +147,7 @@ impl Local {
         for (provider, listed) in stale.iter().zip(self.list_all(&stale)?) {
             match listed {
                 Ok(told) => {
-                    self.remember(provider, &told.listing);
+                    self.cache_listing(provider, &told.listing);
                     listings.insert(provider.name.clone(), Arc::new(told.listing));
                 }
                 Err(error) => {
@@ -168,7 +168,7 @@ impl Local {
         let listed = self.list_all(&servers)?;
         let each = servers.iter().zip(listed).map(|(provider, listed)| {
             let state = listed.map(|told| {
-                self.remember(provider, &told.listing);
+                self.cache_listing(provider, &told.listing);
                 told.listing.tools.len()
             });
             (provider.name.clone(), state)
@@ -207,7 +207,7 @@ impl Local {
     pub fn probe(&self, provider: &Arc<Provider>) -> Result<Listing, Failure> {
         let listed = self.with_session([provider], async |session| session.list(provider).await)?;
         let listing = listed.map_err(mcp_failure)?.listing;
-        self.remember(provider, &listing);
+        self.cache_listing(provider, &listing);
         Ok(listing)
     }
 
@@ -229,7 +229,7 @@ impl Local {
     }
 
     /// Write a listing to the cache. Best effort: the listing is used all the same.
-    fn remember(&self, provider: &Provider, listing: &Listing) {
+    fn cache_listing(&self, provider: &Provider, listing: &Listing) {
         let ati_dir = &self.snapshot.settings.ati_dir;
         if let Err(e) = listing_cache::store(ati_dir, provider, listing) {
             tracing::debug!(provider = provider.name, error = %e, "the listing can't be cached");
