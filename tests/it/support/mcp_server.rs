@@ -244,15 +244,7 @@ fn call(mode: &str, id: &Value, params: &Value) {
             reply(id, content("done"));
         }
         "steps" => {
-            for step in 1..=3 {
-                let message = format!(
-                    "step {step}\u{1b}[31m of {}",
-                    std::env::var("GIVEN").unwrap_or_default()
-                );
-                let token = &params["_meta"]["progressToken"];
-                let params = json!({"progressToken": token, "progress": step, "total": 3, "message": message});
-                write(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).to_string());
-            }
+            report_steps(&params["_meta"]["progressToken"]);
             reply(id, content("done"));
         }
         "crash" => {
@@ -275,6 +267,19 @@ fn call(mode: &str, id: &Value, params: &Value) {
             reply(id, content("changed"));
         }
         name => error(id, -32602, &format!("no such tool: {name}")),
+    }
+}
+
+/// Three notifications of progress.
+fn report_steps(token: &Value) {
+    for step in 1..=3 {
+        let given = std::env::var("GIVEN").unwrap_or_default();
+        let message = format!("step {step}\u{1b}[31m of {given}");
+        let params =
+            json!({"progressToken": token, "progress": step, "total": 3, "message": message});
+        let notification =
+            json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
+        write(&notification.to_string());
     }
 }
 
