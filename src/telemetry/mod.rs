@@ -63,7 +63,7 @@ pub fn init(audience: Audience, verbose: bool) {
             let layer = tracing_subscriber::fmt::layer()
                 .json()
                 .flatten_event(true)
-                // The span of a tool call has the request's id: every line logged inside joins by it.
+                // The span of a tool call has the request's id, for every line logged inside.
                 .with_current_span(true)
                 .with_span_list(false)
                 .with_writer(|| writer().clone());
