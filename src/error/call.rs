@@ -167,9 +167,10 @@ impl CallError {
 
     /// The text of the audit line: without arguments of the caller, which the audit redacts.
     pub fn audit_text(&self) -> String {
-        match self {
-            CallError::Exec(error) => error.audit_text(),
-            other => other.to_string(),
+        if let CallError::Exec(error) = self {
+            error.audit_text()
+        } else {
+            self.to_string()
         }
     }
 
