@@ -12,6 +12,7 @@ use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token;
 use crate::config::{AUDIT_FILE, Environment};
 use crate::error::{Code, Failure};
+use crate::request_id::RequestId;
 use crate::telemetry::audit::{self, Audit, AuditEntry, Filter};
 use crate::text;
 
@@ -103,6 +104,8 @@ pub struct RemoteCall<'a> {
     tool: &'a str,
     args: Box<RawValue>,
     started: Instant,
+    /// The proxy's id of the call, from its answer.
+    pub request_id: Option<RequestId>,
 }
 
 impl<'a> RemoteCall<'a> {
@@ -111,6 +114,7 @@ impl<'a> RemoteCall<'a> {
             tool,
             args: audit::redact(args),
             started: Instant::now(),
+            request_id: None,
         }
     }
 
@@ -130,7 +134,7 @@ impl<'a> RemoteCall<'a> {
             agent_sub: claim("sub").unwrap_or("unknown"),
             job_id: claim("job_id"),
             sandbox_id: claim("sandbox_id"),
-            request_id: None,
+            request_id: self.request_id,
             error: failure.map(|failure| {
                 text::clip_chars(&failure.one_line(), audit::LONGEST_ERROR).to_owned()
             }),

@@ -16,6 +16,7 @@ use crate::auth::session::{self, SESSION_TOKEN};
 use crate::config;
 use crate::egress;
 use crate::error::{Code, Failure};
+use crate::request_id::{self, RequestId};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 const LONGEST_ERROR: usize = 64 << 10;
@@ -36,6 +37,8 @@ struct Envelope {
 
 /// An HTTP response of the proxy.
 struct Response {
+    /// The proxy's id of this request.
+    request_id: Option<RequestId>,
     status: u16,
     body: String,
 }
@@ -75,17 +78,20 @@ impl Remote {
     }
 
     /// `POST /call`. The words of the command line are sent too, for tools that are programs.
+    /// `request_id` becomes the proxy's id of the call, whatever its answer is.
     pub fn call(
         &self,
         tool: &str,
         args: &Value,
         words: &[String],
+        request_id: &mut Option<RequestId>,
     ) -> Result<Box<RawValue>, Failure> {
         let mut body = json!({"tool_name": tool, "args": args});
         if !words.is_empty() {
             body["raw_args"] = json!(words);
         }
         let answer = self.ask(Method::POST, "call", &[], Some(&body))?;
+        *request_id = answer.request_id;
         if answer.status != 200 {
             return Err(answer.failure());
         }
@@ -159,7 +165,9 @@ impl Remote {
         };
         runtime()?.block_on(async {
             let response = request.send().await.map_err(failed)?;
+            let id = response.headers().get(request_id::HEADER);
             Ok(Response {
+                request_id: id.and_then(|id| RequestId::parse(id.to_str().ok()?)),
                 status: response.status().as_u16(),
                 body: response.text().await.map_err(failed)?,
             })

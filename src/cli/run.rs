@@ -64,8 +64,9 @@ fn call_remote(
     given: &Parsed,
     words: &[String],
 ) -> Result<Printable, Failure> {
-    let audit = super::audit::RemoteCall::start(name, &given.args);
-    let outcome = remote.call(name, &Value::Object(given.args.clone()), words);
+    let mut audit = super::audit::RemoteCall::start(name, &given.args);
+    let args = Value::Object(given.args.clone());
+    let outcome = remote.call(name, &args, words, &mut audit.request_id);
     audit.end(outcome.as_ref().err());
     outcome.map(Printable::Raw)
 }

@@ -13,7 +13,7 @@ use crate::support::upstream::Upstream;
 /// The same tools in two places, under the same token, whose scope is `shop:find`.
 struct Places {
     api: Upstream,
-    _proxy: Proxy,
+    proxy: Proxy,
     local: Place,
     remote: Place,
 }
@@ -66,7 +66,7 @@ impl Places {
                 dir: tempfile::tempdir().unwrap(),
                 env: vec![("ATI_PROXY_URL", url), ("ATI_SESSION_TOKEN", token)],
             },
-            _proxy: proxy,
+            proxy,
             api,
         }
     }
@@ -145,6 +145,11 @@ fn run_is_audited_and_verbose_output_names_the_mode() {
             (&first["tool"], &first["agent_sub"], &first["status"]),
             (&json!("shop:find"), &json!("agent-7"), &json!("ok"))
         );
+        assert!(first["request_id"].is_string(), "{first}");
+        if mode == "mode: proxy" {
+            let of_proxy = &places.proxy.wait_for_audit(1)[0];
+            assert_eq!(first["request_id"], of_proxy["request_id"]);
+        }
     }
 }
 
