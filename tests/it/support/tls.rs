@@ -188,25 +188,34 @@ async fn serve_answers(mut stream: Tls, answer: &(impl Fn(&str, &[u8]) -> (u16, 
 
 async fn serve_h2(stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin) {
     let mut connection = h2::server::handshake(stream).await.unwrap();
-    while let Some(Ok((request, mut respond))) = connection.accept().await {
-        let authorization = request
-            .headers()
-            .get("authorization")
-            .and_then(|v| v.to_str().ok());
-        let text = format!(
-            "h2 {} {} {}",
-            request.uri().path(),
-            request
-                .uri()
-                .authority()
-                .map_or("-", |authority| authority.as_str()),
-            authorization.unwrap_or("-")
-        );
-        let mut body = respond
-            .send_response(http::Response::new(()), false)
-            .unwrap();
-        body.send_data(text.into(), true).unwrap();
+    while let Some(Ok((request, respond))) = connection.accept().await {
+        // In a task of its own: the connection reads the body only while it is being polled.
+        tokio::spawn(answer_h2(request, respond));
     }
+}
+
+/// Answers once the whole body is here, so that a body that is cut off gets no answer.
+async fn answer_h2(
+    request: http::Request<h2::RecvStream>,
+    mut respond: h2::server::SendResponse<bytes::Bytes>,
+) {
+    let (head, mut body) = request.into_parts();
+    while let Some(chunk) = body.data().await {
+        let Ok(chunk) = chunk else { return };
+        let _ = body.flow_control().release_capacity(chunk.len());
+    }
+    let authorization = head.headers.get("authorization");
+    let authority = head.uri.authority();
+    let text = format!(
+        "h2 {} {} {}",
+        head.uri.path(),
+        authority.map_or("-", |authority| authority.as_str()),
+        authorization.and_then(|v| v.to_str().ok()).unwrap_or("-")
+    );
+    let mut answer = respond
+        .send_response(http::Response::new(()), false)
+        .unwrap();
+    answer.send_data(text.into(), true).unwrap();
 }
 
 async fn serve_h1(mut stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin) {
