@@ -1,7 +1,7 @@
 //! JSON from untrusted sources. A text of a few megabytes can stand for gigabytes of parsed
 //! values, so the values are counted before the text is parsed.
 
-use std::io::{BufRead as _, BufReader, Read};
+use std::io::{self, BufRead as _, BufReader, Read};
 
 use serde::de::DeserializeOwned;
 
@@ -49,10 +49,79 @@ pub fn parse_from<T: DeserializeOwned, R: Read>(
     Ok(serde_json::from_reader(BufReader::new(open()))?)
 }
 
-/// Whether the text is one JSON value.
+/// Whether the text is one JSON value, in UTF-8 and not nested too deep.
 pub fn is_valid(text: impl Read) -> bool {
-    let text = BufReader::new(text);
+    let text = BufReader::new(CheckedText::new(text));
     serde_json::from_reader::<_, serde::de::IgnoredAny>(text).is_ok()
+}
+
+/// Levels of nesting in a [`CheckedText`]. serde_json remembers every open bracket of a value that it
+/// skips, so a text of brackets alone would take as much memory as it is long.
+const DEEPEST: usize = 10_000;
+
+/// A reader of JSON text that fails where the text is no UTF-8 or is nested too deep.
+pub struct CheckedText<R> {
+    text: R,
+    depth: usize,
+    quoted: bool,
+    escaped: bool,
+    /// The beginning of a character whose last bytes are still to come.
+    partial: Vec<u8>,
+}
+
+impl<R> CheckedText<R> {
+    pub fn new(text: R) -> Self {
+        CheckedText {
+            text,
+            depth: 0,
+            quoted: false,
+            escaped: false,
+            partial: Vec::new(),
+        }
+    }
+
+    fn check_depth(&mut self, piece: &[u8]) -> io::Result<()> {
+        for byte in piece {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' if self.quoted => self.escaped = true,
+                b'"' => self.quoted = !self.quoted,
+                b'[' | b'{' if !self.quoted => self.depth += 1,
+                b']' | b'}' if !self.quoted => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+            if self.depth > DEEPEST {
+                return Err(io::Error::other("it is nested too deep"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_characters(&mut self, piece: &[u8]) -> io::Result<()> {
+        let no_utf8 = || io::Error::other("it is not UTF-8");
+        if piece.is_empty() && !self.partial.is_empty() {
+            return Err(no_utf8());
+        }
+        let mut text = std::mem::take(&mut self.partial);
+        text.extend_from_slice(piece);
+        match std::str::from_utf8(&text) {
+            Ok(_) => Ok(()),
+            Err(e) if e.error_len().is_none() => {
+                self.partial = text.split_off(e.valid_up_to());
+                Ok(())
+            }
+            Err(_) => Err(no_utf8()),
+        }
+    }
+}
+
+impl<R: Read> Read for CheckedText<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.text.read(buffer)?;
+        self.check_depth(&buffer[..read])?;
+        self.check_characters(&buffer[..read])?;
+        Ok(read)
+    }
 }
 
 fn count_values(text: &[u8]) -> usize {
@@ -134,5 +203,30 @@ mod tests {
         ));
         assert!(is_valid(text.as_bytes()));
         assert!(!is_valid(&text.as_bytes()[..10]) && !is_valid(&b"1 2"[..]));
+    }
+
+    /// Reads one byte at a time.
+    struct Slow<'a>(&'a [u8]);
+
+    impl Read for Slow<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let end = buffer.len().min(1);
+            self.0.read(&mut buffer[..end])
+        }
+    }
+
+    #[test]
+    fn text_that_is_no_utf8_or_too_deep_is_not_valid() {
+        for (text, valid) in [
+            ("\"\u{e4}\u{1f600}\"".as_bytes().to_vec(), true),
+            (b"\"\xff\"".to_vec(), false),
+            (b"\"\xc3".to_vec(), false),
+            (b"\"[[[[\\\"[[[\"".to_vec(), true),
+            ([vec![b'['; 9_000], vec![b']'; 9_000]].concat(), true),
+            ([vec![b'['; 11_000], vec![b']'; 11_000]].concat(), false),
+        ] {
+            assert_eq!(is_valid(&text[..]), valid);
+            assert_eq!(is_valid(Slow(&text)), valid);
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! `POST /call`: one tool call.
 
 use std::io::BufReader;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use futures::stream::{self, StreamExt as _};
 use http::HeaderValue;
 use http::header::CONTENT_LENGTH;
 use serde::Deserialize;
@@ -15,6 +16,7 @@ use super::{Reply, Request, Services, StreamError, context};
 use crate::auth::Identity;
 use crate::call::{self, Args, Output};
 use crate::error::{CallError, Refusal};
+use crate::json::CheckedText;
 use crate::snapshot::Snapshot;
 use crate::spool::{Spool, Spooled};
 
@@ -27,6 +29,12 @@ struct CallBody<'a> {
     #[serde(default, borrow)]
     args: Option<&'a RawValue>,
 }
+
+/// White space before the object of a spooled body.
+const LONGEST_INDENT: usize = 4096;
+/// A caller that reads a spooled answer slower than this on average gets no more of it: the answer
+/// takes disk space that all calls share.
+const SLOWEST_BYTES_PER_SECOND: u64 = 256 << 10;
 
 /// Of a spooled body, what has to be known first.
 #[derive(Deserialize)]
@@ -61,7 +69,7 @@ pub(super) async fn answer(
             let call = parse(text)?;
             (call.tool_name, Args::Text(call.args))
         }
-        None => (spooled_tool_name(&body).await?, Args::Spooled(body.clone())),
+        None => (spooled_tool_name(&body).await?, Args::Spooled(body)),
     };
     let call = call::Request {
         request_id: id,
@@ -76,7 +84,7 @@ pub(super) async fn answer(
         // The process ends. The call is dropped, and its audit line says so.
         _ = abandoned.wait_for(|end| *end) => return Err(Refusal::Overloaded),
     };
-    envelope(output).map_err(|e| not_json(id, &e))
+    envelope(output, limits.timeout).map_err(|e| not_json(id, &e))
 }
 
 fn refused(error: CallError) -> Refusal {
@@ -96,14 +104,18 @@ fn parse(text: &[u8]) -> Result<CallBody<'_>, Refusal> {
 
 /// Reads past the arguments, on a blocking thread.
 async fn spooled_tool_name(body: &Spooled) -> Result<String, Refusal> {
-    let reader = BufReader::new(body.blocking_reader());
+    let head = body.head(LONGEST_INDENT).await.map_err(|e| invalid(&e))?;
+    if !head.trim_ascii_start().starts_with(b"{") {
+        return Err(invalid(&"expected a JSON object"));
+    }
+    let reader = BufReader::new(CheckedText::new(body.blocking_reader()));
     let parsed = spawn_blocking(move || serde_json::from_reader::<_, ToolName>(reader)).await;
     let parsed = parsed.map_err(|e| invalid(&e))?;
     Ok(parsed.map_err(|e| invalid(&e))?.tool_name)
 }
 
 /// `{"result": …}`. An unchanged answer of an upstream is copied as text, without parsing it.
-fn envelope(output: Output) -> Result<Reply, serde_json::Error> {
+fn envelope(output: Output, timeout: Duration) -> Result<Reply, serde_json::Error> {
     const OPEN: &[u8] = b"{\"result\":";
     let mut body = Vec::from(OPEN);
     match output {
@@ -115,7 +127,14 @@ fn envelope(output: Output) -> Result<Reply, serde_json::Error> {
         Output::Spooled(json) => {
             let length = json.known_length();
             let piece = |bytes| stream::once(async move { Ok(Bytes::from_static(bytes)) });
-            let result = json.into_stream().map_err(StreamError::from);
+            let seconds = json.body_length() / SLOWEST_BYTES_PER_SECOND;
+            let deadline = Instant::now() + timeout + Duration::from_secs(seconds);
+            let result = json.into_stream().map(move |piece| {
+                if Instant::now() > deadline {
+                    return Err("the caller reads too slowly".into());
+                }
+                piece.map_err(StreamError::from)
+            });
             let body = piece(OPEN).chain(result).chain(piece(b"}"));
             let content_type = HeaderValue::from_static("application/json");
             let mut reply = Reply::stream(content_type, body.boxed());

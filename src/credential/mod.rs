@@ -288,6 +288,14 @@ impl Attachment {
         text
     }
 
+    /// As [`Attachment::redact_text`], of a text that was cut: a beginning of a secret at its end is
+    /// dropped.
+    pub fn redact_cut_text(&self, text: &[u8], longest: usize) -> String {
+        let clean = self.redactor().push(text);
+        let clean = String::from_utf8_lossy(&clean);
+        crate::text::clip(&clean, longest).to_owned()
+    }
+
     /// Redacts an answer that comes in pieces.
     pub fn redactor(&self) -> Redactor {
         Redactor::new(self.patterns.clone())

@@ -59,6 +59,11 @@ impl SpooledJson {
         (!self.is_text).then(|| self.body.len())
     }
 
+    /// Bytes of the spooled body.
+    pub fn body_length(&self) -> u64 {
+        self.body.len()
+    }
+
     pub fn into_stream(self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
         let body = self.body.into_stream();
         if self.is_text {

@@ -51,28 +51,35 @@ impl Escaping {
         }
     }
 
-    /// Compares the rest of a text with the input from `at` on.
-    pub(super) fn compare(self, mut text: &[u8], input: &[u8], mut at: usize) -> Occurrence {
+    /// Compares the rest of a text with the input from `at` on. Also returns how many bytes of the
+    /// input it has looked at.
+    pub(super) fn compare(self, text: &[u8], input: &[u8], at: usize) -> (Occurrence, usize) {
+        let mut end = at;
+        let occurrence = self.advance(text, input, &mut end);
+        (occurrence, end - at)
+    }
+
+    fn advance(self, mut text: &[u8], input: &[u8], at: &mut usize) -> Occurrence {
         while let Some(expected) = text.first() {
-            let Some(byte) = input.get(at) else {
+            let Some(byte) = input.get(*at) else {
                 return Occurrence::Undecided;
             };
             if *byte != self.introducer() {
                 if byte != expected {
                     return Occurrence::No;
                 }
-                (text, at) = (&text[1..], at + 1);
+                (text, *at) = (&text[1..], *at + 1);
                 continue;
             }
-            match self.decode(&input[at..]) {
+            match self.decode(&input[*at..]) {
                 Escape::Of { bytes, len, size } if text.starts_with(&bytes[..len]) => {
-                    (text, at) = (&text[len..], at + size);
+                    (text, *at) = (&text[len..], *at + size);
                 }
                 Escape::Incomplete => return Occurrence::Undecided,
                 Escape::Of { .. } | Escape::Invalid => return Occurrence::No,
             }
         }
-        Occurrence::Until(at)
+        Occurrence::Until(*at)
     }
 }
 

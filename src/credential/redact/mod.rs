@@ -24,8 +24,9 @@ impl RedactionPatterns {
             return;
         }
         let mut clean = Vec::new();
-        if replace(Search::new(self, text, true), text, &mut clean) == Some(text.len()) {
-            *text = clean;
+        match replace(Search::new(self, text, true), text, &mut clean) {
+            Replaced::Nothing => {}
+            Replaced::UpTo(_) | Replaced::GaveUp => *text = clean,
         }
     }
 }
@@ -35,6 +36,8 @@ impl RedactionPatterns {
 pub struct Redactor {
     patterns: Arc<RedactionPatterns>,
     kept_back: Vec<u8>,
+    /// The search became too costly. The rest of the stream is dropped: it may end a secret.
+    gave_up: bool,
 }
 
 impl Redactor {
@@ -42,12 +45,13 @@ impl Redactor {
         Redactor {
             patterns,
             kept_back: Vec::new(),
+            gave_up: false,
         }
     }
 
     /// Takes the next chunk, and returns what is decided so far.
     pub fn push(&mut self, chunk: &[u8]) -> Vec<u8> {
-        if self.patterns.are_unavailable() {
+        if self.patterns.are_unavailable() || self.gave_up {
             return Vec::new();
         }
         if self.kept_back.is_empty() {
@@ -62,22 +66,34 @@ impl Redactor {
         let mut clean = Vec::with_capacity(input.len());
         let search = Search::new(&self.patterns, input, false);
         match replace(search, input, &mut clean) {
-            Some(decided) => self.kept_back = input[decided..].to_vec(),
-            None => clean.extend_from_slice(input),
+            Replaced::UpTo(decided) => self.kept_back = input[decided..].to_vec(),
+            Replaced::Nothing => clean.extend_from_slice(input),
+            Replaced::GaveUp => self.gave_up = true,
         }
         clean
     }
 
     /// The stream has ended: returns the rest.
     pub fn finish(mut self) -> Vec<u8> {
+        if self.gave_up {
+            return Vec::new();
+        }
         self.patterns.redact(&mut self.kept_back);
         self.kept_back
     }
 }
 
-/// Appends the decided part of `input`, with its matches replaced, to `clean`, and returns where
-/// that part ends. `None` where all of it stays as it is: then nothing is copied.
-fn replace(mut search: Search<'_>, input: &[u8], clean: &mut Vec<u8>) -> Option<usize> {
+enum Replaced {
+    /// All of the input stays as it is, and nothing is copied.
+    Nothing,
+    /// The input is decided up to here.
+    UpTo(usize),
+    /// The rest of the input was replaced as a whole, because a search would cost too much.
+    GaveUp,
+}
+
+/// Appends the decided part of `input`, with its matches replaced, to `clean`.
+fn replace(mut search: Search<'_>, input: &[u8], clean: &mut Vec<u8>) -> Replaced {
     let mut done = 0;
     loop {
         match search.next(done) {
@@ -88,12 +104,17 @@ fn replace(mut search: Search<'_>, input: &[u8], clean: &mut Vec<u8>) -> Option<
             }
             Step::Undecided(from) => {
                 clean.extend_from_slice(&input[done..from]);
-                return Some(from);
+                return Replaced::UpTo(from);
             }
-            Step::End if done == 0 => return None,
+            Step::GiveUp(from) => {
+                clean.extend_from_slice(&input[done..from]);
+                clean.extend_from_slice(REPLACEMENT);
+                return Replaced::GaveUp;
+            }
+            Step::End if done == 0 => return Replaced::Nothing,
             Step::End => {
                 clean.extend_from_slice(&input[done..]);
-                return Some(input.len());
+                return Replaced::UpTo(input.len());
             }
         }
     }

@@ -6,6 +6,7 @@
 //! search may jump. Any other match is found from its first escape, which is less than `window`
 //! bytes away from its start.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::io;
 use std::ops::Range;
@@ -26,6 +27,10 @@ const JUMPS: Range<usize> = PAIRS.end..PAIRS.end + TABLE;
 /// The jump over a pair that is in no pattern: the window less one byte.
 const FULL_JUMP: u8 = u8::MAX;
 const LONGEST_WINDOW: usize = 200;
+/// Comparisons that a search may make per byte of its input, and in addition. Keys need far fewer; a
+/// secret that repeats itself, in an input made for it, would need as many as both are long.
+const WORK_PER_BYTE: usize = 64;
+const WORK: usize = 64 << 10;
 
 /// Each secret in each of its encodings. All that is derived from the secrets lies on locked pages.
 #[derive(Default)]
@@ -146,7 +151,8 @@ impl Patterns {
     }
 
     /// The leftmost match from `from` on whose window has no escape in it.
-    fn literal(&self, input: &[u8], from: usize, complete: bool) -> Step {
+    fn literal(&self, text: &Text<'_>, from: usize) -> Step {
+        let (input, complete) = (text.input, text.complete);
         let jumps = &self.pages.expose()[JUMPS];
         let full = self.window - 1;
         let jump = |at: usize| jumps[place(input[at + full - 1], input[at + full])];
@@ -161,7 +167,7 @@ impl Patterns {
                 continue;
             }
             match jump(at) {
-                0 => match self.literal_at(input, at, complete) {
+                0 => match self.literal_at(text, at) {
                     Step::End => at += 1,
                     found => return found,
                 },
@@ -186,7 +192,8 @@ impl Patterns {
     }
 
     /// The longest match at one place whose window has no escape in it.
-    fn literal_at(&self, input: &[u8], at: usize, complete: bool) -> Step {
+    fn literal_at(&self, text: &Text<'_>, at: usize) -> Step {
+        let (input, complete) = (text.input, text.complete);
         let rest = &input[at..];
         let window = &rest[..self.window];
         let first = self
@@ -198,6 +205,10 @@ impl Patterns {
             if &bytes[..self.window] != window {
                 break;
             }
+            // Eight bytes at a time, roughly.
+            if text.is_too_costly(bytes.len().min(rest.len()) / 8) {
+                return Step::GiveUp(at);
+            }
             if rest.starts_with(bytes) {
                 longest = longest.or_longer(Step::Match(at..at + bytes.len()));
             } else if !complete && bytes.starts_with(rest) {
@@ -207,7 +218,10 @@ impl Patterns {
                 // An introducer never stands for itself.
                 if pattern.escapable && memchr(escaping.introducer(), window).is_none() {
                     let after = at + self.window;
-                    let occurrence = escaping.compare(&bytes[self.window..], input, after);
+                    let (occurrence, cost) = escaping.compare(&bytes[self.window..], input, after);
+                    if text.is_too_costly(cost) {
+                        return Step::GiveUp(at);
+                    }
                     longest = longest.or_longer(occurrence.step(at, complete));
                 }
             }
@@ -216,7 +230,8 @@ impl Patterns {
     }
 
     /// The leftmost match from `from` on whose window has an escape in it.
-    fn escaped(&self, escaping: Escaping, input: &[u8], from: usize, complete: bool) -> Step {
+    fn escaped(&self, escaping: Escaping, text: &Text<'_>, from: usize) -> Step {
+        let (input, complete) = (text.input, text.complete);
         let mut earliest = from;
         for escape in memchr_iter(escaping.introducer(), &input[from..]) {
             let at = from + escape;
@@ -235,7 +250,7 @@ impl Patterns {
                     };
                     if may_begin {
                         let head = &input[start..at];
-                        match self.escaped_at(escaping, input, start, head, decoded, complete) {
+                        match self.escaped_at(escaping, text, start, head, decoded) {
                             Step::End => {}
                             found => return found,
                         }
@@ -252,11 +267,10 @@ impl Patterns {
     fn escaped_at(
         &self,
         escaping: Escaping,
-        input: &[u8],
+        text: &Text<'_>,
         start: usize,
         head: &[u8],
         decoded: Option<u8>,
-        complete: bool,
     ) -> Step {
         let is_before = |pattern: &Pattern| {
             let (begin, tail) = self.bytes(pattern).split_at(head.len());
@@ -271,8 +285,12 @@ impl Patterns {
             match self.bytes(pattern).strip_prefix(head) {
                 Some(tail) if decoded.is_none_or(|byte| tail[0] == byte) => {
                     if pattern.escapable {
-                        let occurrence = escaping.compare(tail, input, start + head.len());
-                        longest = longest.or_longer(occurrence.step(start, complete));
+                        let after = start + head.len();
+                        let (occurrence, cost) = escaping.compare(tail, text.input, after);
+                        if text.is_too_costly(cost) {
+                            return Step::GiveUp(start);
+                        }
+                        longest = longest.or_longer(occurrence.step(start, text.complete));
                     }
                 }
                 _ => break,
@@ -303,6 +321,8 @@ pub(super) enum Step {
     Match(Range<usize>),
     /// A match may begin here: that depends on bytes that are not there yet.
     Undecided(usize),
+    /// The search has become too costly here: all that follows has to go.
+    GiveUp(usize),
     /// No further match.
     End,
 }
@@ -311,7 +331,7 @@ impl Step {
     fn start(&self) -> usize {
         match self {
             Step::Match(found) => found.start,
-            Step::Undecided(start) => *start,
+            Step::Undecided(start) | Step::GiveUp(start) => *start,
             Step::End => usize::MAX,
         }
     }
@@ -321,7 +341,7 @@ impl Step {
     fn or_longer(self, other: Step) -> Step {
         let end = |step: &Step| match step {
             Step::Match(found) => found.end,
-            Step::Undecided(_) | Step::End => usize::MAX,
+            Step::Undecided(_) | Step::GiveUp(_) | Step::End => usize::MAX,
         };
         let order = |step: &Step| (step.start(), std::cmp::Reverse(end(step)));
         if order(&other) < order(&self) {
@@ -332,13 +352,31 @@ impl Step {
     }
 }
 
+/// The input of a search, and how much the search may still cost.
+struct Text<'a> {
+    input: &'a [u8],
+    /// Nothing follows the input.
+    complete: bool,
+    work_left: Cell<usize>,
+}
+
+impl Text<'_> {
+    fn is_too_costly(&self, work: usize) -> bool {
+        match self.work_left.get().checked_sub(work) {
+            Some(left) => {
+                self.work_left.set(left);
+                false
+            }
+            None => true,
+        }
+    }
+}
+
 /// A pass over one input. Each kind of pattern keeps its next match, so that no part is searched
 /// twice in vain.
 pub(super) struct Search<'a> {
     patterns: Option<&'a Patterns>,
-    input: &'a [u8],
-    /// Nothing follows the input.
-    complete: bool,
+    text: Text<'a>,
     /// Literal, JSON-escaped, percent-escaped; `None` before the first search.
     next: [Option<Step>; 3],
 }
@@ -347,8 +385,11 @@ impl<'a> Search<'a> {
     pub(super) fn new(patterns: &'a RedactionPatterns, input: &'a [u8], complete: bool) -> Self {
         Search {
             patterns: patterns.known.as_ref(),
-            input,
-            complete,
+            text: Text {
+                input,
+                complete,
+                work_left: Cell::new(WORK_PER_BYTE * input.len() + WORK),
+            },
             next: [const { None }; 3],
         }
     }
@@ -363,9 +404,9 @@ impl<'a> Search<'a> {
             let step = match next.take().filter(|step| step.start() >= from) {
                 Some(step) => step,
                 None => match kind {
-                    0 => patterns.literal(self.input, from, self.complete),
-                    1 => patterns.escaped(Escaping::Json, self.input, from, self.complete),
-                    _ => patterns.escaped(Escaping::Percent, self.input, from, self.complete),
+                    0 => patterns.literal(&self.text, from),
+                    1 => patterns.escaped(Escaping::Json, &self.text, from),
+                    _ => patterns.escaped(Escaping::Percent, &self.text, from),
                 },
             };
             best = best.or_longer(step.clone());

@@ -228,7 +228,7 @@ fn reference(keys: &[&[u8]], text: &[u8]) -> Vec<u8> {
                 end = end.max(at + pattern.bytes.len());
             }
             for escaping in [Escaping::Json, Escaping::Percent] {
-                let occurrence = escaping.compare(&pattern.bytes, text, at);
+                let (occurrence, _) = escaping.compare(&pattern.bytes, text, at);
                 if let (true, Occurrence::Until(until)) = (pattern.escapable, occurrence) {
                     end = end.max(until);
                 }
@@ -320,4 +320,30 @@ fn secret_of_several_lines_is_redacted_line_by_line() {
     assert_eq!(whole(&patterns, key), b"[REDACTED]");
     let quoted = whole(&patterns, b"line 2: MIGHAgEAMBMGByqGSM49\r\nline 3: ?");
     assert_eq!(quoted, b"line 2: [REDACTED]\r\nline 3: ?");
+}
+
+/// A secret that repeats itself, in a text that nearly repeats it, costs a comparison of the whole
+/// secret at every byte.
+#[test]
+fn search_that_costs_too_much_redacts_the_rest() {
+    let secret = vec![b'a'; 16_000];
+    let mut near = vec![b'a'; 15_999];
+    near.push(b'b');
+    let patterns = Arc::new(RedactionPatterns::new([secret.as_slice()].into_iter()));
+    let mut text = [b"before ".to_vec(), near.repeat(60)].concat();
+    let length = text.len();
+    let started = std::time::Instant::now();
+    let mut redactor = Redactor::new(patterns.clone());
+    let mut streamed: Vec<u8> = text
+        .chunks(16 << 10)
+        .flat_map(|chunk| redactor.push(chunk))
+        .collect();
+    streamed.extend(redactor.finish());
+    patterns.redact(&mut text);
+    // Without a limit this takes minutes in this build.
+    assert!(started.elapsed() < std::time::Duration::from_secs(20));
+    for clean in [text, streamed] {
+        assert!(clean.starts_with(b"before ") && clean.len() < length / 2);
+        assert!(clean.windows(10).any(|part| part == b"[REDACTED]"));
+    }
 }

@@ -263,7 +263,7 @@ impl EndpointState {
         let body = body.unwrap_or_default();
         let body = self
             .attachment
-            .redact_text(body.trim_ascii(), LONGEST_ERROR);
+            .redact_cut_text(body.trim_ascii(), LONGEST_ERROR);
         McpError::Status {
             provider: self.provider.to_string(),
             status,

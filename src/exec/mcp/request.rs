@@ -62,8 +62,10 @@ pub async fn list_tools(
         protocol: session.protocol(),
         tools: list.tools.into_iter().map(ListedTool::from).collect(),
     };
-    // Redacted as text: it is shown to every caller, and kept on disk.
-    let mut text = serde_json::to_vec(&listing).unwrap_or_default();
+    // Redacted as strings and as text: it is shown to every caller, and kept on disk.
+    let mut value = serde_json::to_value(&listing).unwrap_or_default();
+    result::redact_strings(&mut value, &session.attachment);
+    let mut text = serde_json::to_vec(&value).unwrap_or_default();
     session.attachment.redact(&mut text);
     let listing = serde_json::from_slice(&text).map_err(|_| McpError::Garbage {
         provider: target.provider.to_string(),

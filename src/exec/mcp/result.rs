@@ -18,12 +18,13 @@ pub fn shape(result: &CallToolResult, attachment: &Attachment) -> Result<Box<Raw
         return Err(McpError::Tool(text));
     }
     let mut bytes = match result.content.as_slice() {
-        [ContentBlock::Text(text)] => as_json(&text.text),
-        [] if result.structured_content.is_some() => {
-            serde_json::to_vec(&result.structured_content).unwrap_or_default()
-        }
+        [ContentBlock::Text(text)] => as_json(&redacted(&text.text, attachment)),
+        [] if result.structured_content.is_some() => encode(
+            result.structured_content.clone().unwrap_or_default(),
+            attachment,
+        ),
         [media @ (ContentBlock::Image(_) | ContentBlock::Audio(_))] => {
-            serde_json::to_vec(&without_metadata(media)).unwrap_or_default()
+            encode(without_metadata(media), attachment)
         }
         several => {
             let content: Vec<Value> = several.iter().map(without_metadata).collect();
@@ -33,13 +34,41 @@ pub fn shape(result: &CallToolResult, attachment: &Attachment) -> Result<Box<Raw
             if let Some(structured) = &result.structured_content {
                 all.insert("structuredContent".to_owned(), structured.clone());
             }
-            serde_json::to_vec(&all).unwrap_or_default()
+            encode(all.into(), attachment)
         }
     };
     attachment.redact(&mut bytes);
     let text =
         || serde_json::value::to_raw_value(&String::from_utf8_lossy(&bytes)).unwrap_or_default();
     Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
+}
+
+/// Redacts strings before they are encoded: a server may have escaped a secret in a text of its own,
+/// and encoding would escape those escapes once more.
+fn encode(mut value: Value, attachment: &Attachment) -> Vec<u8> {
+    redact_strings(&mut value, attachment);
+    serde_json::to_vec(&value).unwrap_or_default()
+}
+
+pub(super) fn redact_strings(value: &mut Value, attachment: &Attachment) {
+    match value {
+        Value::String(text) => *text = redacted(text, attachment),
+        Value::Array(items) => {
+            for item in items {
+                redact_strings(item, attachment);
+            }
+        }
+        Value::Object(members) => {
+            for (_, member) in members.iter_mut() {
+                redact_strings(member, attachment);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn redacted(text: &str, attachment: &Attachment) -> String {
+    attachment.redact_text(text, usize::MAX)
 }
 
 /// A text that is JSON is taken as it is; any other becomes a JSON string.
@@ -115,5 +144,23 @@ mod tests {
             json!({"content": [{"type": "text", "text": "no such file"}], "isError": true});
         assert_eq!(shaped(failed), Err("no such file".to_owned()));
         assert!(shaped(json!({"content": [], "isError": true})).is_err());
+    }
+
+    #[test]
+    fn secret_that_the_server_escaped_is_redacted_in_every_shape() {
+        let secret = b"planted/secret/value";
+        let attachment = Attachment::default().with_redacted([&secret[..]].into_iter());
+        let escaped = r#"sent {"key": "planted\/secret\/value"}"#;
+        let text = json!({"type": "text", "text": escaped});
+        for result in [
+            json!({"content": [text]}),
+            json!({"content": [text, text]}),
+            json!({"content": [], "structuredContent": {"log": escaped}}),
+        ] {
+            let result: CallToolResult = serde_json::from_value(result).unwrap();
+            let shaped = shape(&result, &attachment).unwrap();
+            assert!(!shaped.get().contains("secret"), "{}", shaped.get());
+            assert!(shaped.get().contains("[REDACTED]"), "{}", shaped.get());
+        }
     }
 }

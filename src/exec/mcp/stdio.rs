@@ -225,7 +225,7 @@ async fn read_stderr(
 ) {
     let mut stderr = BufReader::new(stderr);
     while let Ok(Some(line)) = short_line(&mut stderr).await {
-        let line = attachment.redact_text(line.trim_ascii_end(), SHOWN_STDERR_LINE);
+        let line = attachment.redact_cut_text(line.trim_ascii_end(), SHOWN_STDERR_LINE);
         tracing::debug!(%provider, line, "MCP server wrote to stderr");
         log.add(&line);
     }
