@@ -55,8 +55,8 @@ pub fn is_valid(text: impl Read) -> bool {
     serde_json::from_reader::<_, serde::de::IgnoredAny>(text).is_ok()
 }
 
-/// Levels of nesting in a [`CheckedText`]. serde_json remembers every open bracket of a value that it
-/// skips, so a text of brackets alone would take as much memory as it is long.
+/// Levels of nesting in a [`CheckedText`]. serde_json remembers every open bracket of a value that
+/// it skips, so a text of brackets alone would take as much memory as it is long.
 const DEEPEST: usize = 10_000;
 
 /// A reader of JSON text that fails where the text is no UTF-8 or is nested too deep.

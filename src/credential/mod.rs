@@ -288,8 +288,8 @@ impl Attachment {
         text
     }
 
-    /// As [`Attachment::redact_text`], of a text that was cut: a beginning of a secret at its end is
-    /// dropped.
+    /// As [`Attachment::redact_text`], of a text that was cut: a beginning of a secret at its end
+    /// is dropped.
     pub fn redact_cut_text(&self, text: &[u8], longest: usize) -> String {
         let clean = self.redactor().push(text);
         let clean = String::from_utf8_lossy(&clean);

@@ -27,8 +27,8 @@ const JUMPS: Range<usize> = PAIRS.end..PAIRS.end + TABLE;
 /// The jump over a pair that is in no pattern: the window less one byte.
 const FULL_JUMP: u8 = u8::MAX;
 const LONGEST_WINDOW: usize = 200;
-/// Comparisons that a search may make per byte of its input, and in addition. Keys need far fewer; a
-/// secret that repeats itself, in an input made for it, would need as many as both are long.
+/// Comparisons that a search may make per byte of its input, and in addition. Keys need far fewer;
+/// a secret that repeats itself, in an input made for it, would need as many as both are long.
 const WORK_PER_BYTE: usize = 64;
 const WORK: usize = 64 << 10;
 

@@ -43,8 +43,8 @@ pub fn shape(result: &CallToolResult, attachment: &Attachment) -> Result<Box<Raw
     Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
 }
 
-/// Redacts strings before they are encoded: a server may have escaped a secret in a text of its own,
-/// and encoding would escape those escapes once more.
+/// Redacts strings before they are encoded: a server may have escaped a secret in a text of its
+/// own, and encoding would escape those escapes once more.
 fn encode(mut value: Value, attachment: &Attachment) -> Vec<u8> {
     redact_strings(&mut value, attachment);
     serde_json::to_vec(&value).unwrap_or_default()
