@@ -177,8 +177,9 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, C
         request_id: request.request_id,
         context,
     };
-    // At error level, so that no log level hides the id.
-    let span = tracing::error_span!(
+    // At debug level, because a span costs every call CPU time. Lines at higher levels have the id
+    // as a field.
+    let span = tracing::debug_span!(
         "tool_call",
         request_id = %request.request_id,
         tool = tool.name,
@@ -204,9 +205,9 @@ async fn decide(
     call.upstream_override = upstream_url
         .map(|url| upstream_override::check(url, tool, &call.lookup))
         .transpose()?;
-    limit(tool, call.identity, call.context)?;
+    limit(&call, tool)?;
     let answer = execute(&call, tool, &args).await?;
-    shape::shape(tool, answer).await
+    shape::shape(tool, answer, call.request_id).await
 }
 
 fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
@@ -228,7 +229,8 @@ fn validate(tool: &Tool, args: Map<String, Value>) -> Result<Map<String, Value>,
 }
 
 /// Counts by the canonical name, so that an alias doesn't escape a limit.
-fn limit(tool: &Tool, identity: &Identity, context: Context<'_>) -> Result<(), CallError> {
+fn limit(call: &Call<'_>, tool: &Tool) -> Result<(), CallError> {
+    let (identity, context) = (call.identity, call.context);
     if identity.rates.is_empty() {
         return Ok(());
     }
@@ -243,7 +245,11 @@ fn limit(tool: &Tool, identity: &Identity, context: Context<'_>) -> Result<(), C
         Counting::InFile => rates
             .admit_shared(&identity.subject, matching, now)
             .map_err(|e| {
-                tracing::error!(error = %e, "rate-state.json can't be read or written");
+                tracing::error!(
+                    request_id = %call.request_id,
+                    error = %e,
+                    "rate-state.json can't be read or written"
+                );
                 CallError::Internal("calls can't be counted against their limit")
             })?,
     };

@@ -6,12 +6,17 @@ use crate::catalog::Tool;
 use crate::error::CallError;
 use crate::exec::Answer;
 use crate::json;
+use crate::request_id::RequestId;
 
 /// `extract` is refused for an answer with more values than this.
 const MOST_VALUES: usize = 2_000_000;
 
 /// Applies `extract`: no match gives null, one match itself, several a list.
-pub async fn shape(tool: &Tool, answer: Answer) -> Result<Output, CallError> {
+pub async fn shape(
+    tool: &Tool,
+    answer: Answer,
+    request_id: RequestId,
+) -> Result<Output, CallError> {
     let Some(path) = &tool.extract else {
         return Ok(match answer {
             Answer::Memory(raw) => Output::Raw(raw),
@@ -19,7 +24,7 @@ pub async fn shape(tool: &Tool, answer: Answer) -> Result<Output, CallError> {
         });
     };
     let answer = answer.into_raw().await.map_err(|error| {
-        tracing::error!(error = %error, "a spooled answer can't be read");
+        tracing::error!(%request_id, %error, "a spooled answer can't be read");
         CallError::Internal("the answer can't be read again")
     })?;
     let path = match path {
@@ -54,7 +59,11 @@ mod tests {
             "[provider]\nname = 'p'\nbase_url = 'http://h'\n[[tools]]\nname = 't'\nresponse = {{ extract = '{path}' }}"
         ));
         let raw = serde_json::value::to_raw_value(&answer).unwrap();
-        let shaped = futures::executor::block_on(shape(&catalog.tools()[0], Answer::Memory(raw)));
+        let shaped = futures::executor::block_on(shape(
+            &catalog.tools()[0],
+            Answer::Memory(raw),
+            RequestId::generate(),
+        ));
         shaped.map(|output| match output {
             Output::Json(value) => value,
             Output::Raw(raw) => serde_json::from_str(raw.get()).unwrap(),

@@ -63,7 +63,8 @@ pub fn init(audience: Audience, verbose: bool) {
             let layer = tracing_subscriber::fmt::layer()
                 .json()
                 .flatten_event(true)
-                // The span of a tool call has the request's id, for every line logged inside.
+                // At debug level the span of a tool call has the request's id, for every line
+                // inside.
                 .with_current_span(true)
                 .with_span_list(false)
                 .with_writer(|| writer().clone());
