@@ -14,7 +14,9 @@ use crate::telemetry::audit::{self, Audit, AuditEntry};
 /// caller left or the process stops, it records the call as abandoned.
 pub struct AuditGuard<'a> {
     name: &'a str,
-    tool: &'a Tool,
+    /// None where the tool isn't known yet. Such a call isn't counted: a label of a metric is
+    /// never what a caller sent.
+    tool: Option<&'a Tool>,
     args: Box<RawValue>,
     identity: &'a Identity,
     request_id: RequestId,
@@ -26,7 +28,7 @@ pub struct AuditGuard<'a> {
 impl<'a> AuditGuard<'a> {
     pub fn new(
         name: &'a str,
-        tool: &'a Tool,
+        tool: Option<&'a Tool>,
         args: &Map<String, Value>,
         identity: &'a Identity,
         request_id: RequestId,
@@ -54,7 +56,9 @@ impl<'a> AuditGuard<'a> {
 
     fn record(&self, outcome: &'static str, error: Option<String>) {
         let took = self.started.elapsed();
-        self.tool.metrics.observe(outcome, took.as_secs_f64());
+        if let Some(tool) = self.tool {
+            tool.metrics.observe(outcome, took.as_secs_f64());
+        }
         self.audit.record(&AuditEntry {
             ts: audit::timestamp(SystemTime::now()),
             tool: self.name,

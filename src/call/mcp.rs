@@ -6,7 +6,7 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::{Call, credentials};
-use crate::catalog::mcp::{Mcp, Transport};
+use crate::catalog::mcp::{self, Mcp, Transport};
 use crate::catalog::outbound::BaseUrl;
 use crate::credential::{CredentialError, Lookup, Template};
 use crate::derived_key::{Key, KeyBuilder};
@@ -26,6 +26,10 @@ pub fn target(call: &Call<'_>) -> Result<Arc<Target>, McpError> {
         Some(_) => None,
     };
     let server = server(call, mcp)?;
+    let address = match &call.upstream_override {
+        Some(url) => mcp::address(url.as_str()),
+        None => mcp.address(),
+    };
     Ok(Arc::new(Target {
         provider: provider.name.as_str().into(),
         key: session_key(call, &server, &credential),
@@ -34,6 +38,7 @@ pub fn target(call: &Call<'_>) -> Result<Arc<Target>, McpError> {
         source: provider.outbound.source,
         last_listing,
         manifest_url: mcp.url_text().to_owned(),
+        address,
     }))
 }
 

@@ -16,7 +16,7 @@ use tracing::Instrument as _;
 use url::Url;
 
 use crate::auth::{Identity, scope};
-use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, Tool};
+use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, Tool, Unlisted};
 use crate::config::ToolSettings;
 use crate::credential::Lookup;
 use crate::egress::Clients;
@@ -162,7 +162,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, C
     let args = request.args.into_map().await?;
     let guard = AuditGuard::new(
         request.name,
-        tool,
+        Some(tool),
         &args,
         request.identity,
         request.request_id,
@@ -192,6 +192,26 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, C
     outcome
 }
 
+/// Ends a call whose tool can't be looked up: its server hasn't listed its tools.
+pub async fn refuse(
+    request: Request<'_>,
+    error: CallError,
+    context: Context<'_>,
+) -> Result<Output, CallError> {
+    let args = request.args.into_map().await?;
+    let guard = AuditGuard::new(
+        request.name,
+        None,
+        &args,
+        request.identity,
+        request.request_id,
+        context.audit,
+    );
+    let refused = Err(error);
+    guard.end(&refused);
+    refused
+}
+
 async fn decide(
     mut call: Call<'_>,
     tool: &Tool,
@@ -211,6 +231,15 @@ async fn decide(
 }
 
 fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
+    if tool.is_allowed(&identity.scopes) {
+        Ok(())
+    } else {
+        Err(CallError::OutOfScope(tool.name.clone()))
+    }
+}
+
+/// As [`authorize`], before the tool's server has listed it.
+pub fn authorize_unlisted(tool: &Unlisted<'_>, identity: &Identity) -> Result<(), CallError> {
     if tool.is_allowed(&identity.scopes) {
         Ok(())
     } else {
