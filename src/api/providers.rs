@@ -303,7 +303,10 @@ mod tests {
             let now = next.checked_sub(Duration::from_millis(early)).unwrap();
             states.failure(&provider, now).unwrap().retry_after()
         };
-        assert_eq!([after(8000), after(7001), after(400)], [Some(8), Some(8), Some(1)]);
+        assert_eq!(
+            [after(8000), after(7001), after(400)],
+            [Some(8), Some(8), Some(1)]
+        );
         let late = states.failure(&provider, next + LONG).unwrap();
         assert_eq!(late.retry_after(), Some(1));
     }
@@ -321,7 +324,10 @@ mod tests {
     #[tokio::test]
     async fn caller_without_the_scope_learns_nothing_and_waits_for_nothing() {
         let discovery = discovery();
-        let denied = ("Access denied: 's:echo' is not in your scopes".to_owned(), None);
+        let denied = (
+            "Access denied: 's:echo' is not in your scopes".to_owned(),
+            None,
+        );
         assert_eq!(text(discovery.wait("tool:t:*", LONG).await), denied);
         discovery.fail(&discovery.provider(), "a reason", 8);
         assert_eq!(text(discovery.wait("", LONG).await), denied);

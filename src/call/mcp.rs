@@ -6,6 +6,7 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::{Call, credentials};
+use crate::catalog::Provider;
 use crate::catalog::mcp::{self, Mcp, Transport};
 use crate::catalog::outbound::BaseUrl;
 use crate::credential::{CredentialError, Lookup, Template};
@@ -13,7 +14,7 @@ use crate::derived_key::{Key, KeyBuilder};
 use crate::egress::{EgressError, is_http_url};
 use crate::exec::credentials::CallCredential;
 use crate::exec::mcp::{McpError, ServerSpec, Target};
-use crate::keyring::Secret;
+use crate::keyring::{Keyring, Secret};
 
 pub fn target(call: &Call<'_>) -> Result<Arc<Target>, McpError> {
     let provider = call.provider;
@@ -25,7 +26,7 @@ pub fn target(call: &Call<'_>) -> Result<Arc<Target>, McpError> {
         None => call.context.catalog.listing(&provider.name).cloned(),
         Some(_) => None,
     };
-    let server = server(call, mcp)?;
+    let server = server(mcp, &call.lookup, call.upstream_override.as_ref())?;
     let address = match &call.upstream_override {
         Some(url) => mcp::address(url.as_str()),
         None => mcp.address(),
@@ -42,21 +43,32 @@ pub fn target(call: &Call<'_>) -> Result<Arc<Target>, McpError> {
     }))
 }
 
-fn server(call: &Call<'_>, mcp: &Mcp) -> Result<ServerSpec, McpError> {
+/// The server as the manifest has it, for checks that don't contact it. None for a provider of
+/// another handler.
+pub fn server_of(provider: &Provider, keyring: &Keyring) -> Option<Result<ServerSpec, McpError>> {
+    let lookup = Lookup::tool(keyring, None);
+    provider.mcp().map(|mcp| server(mcp, &lookup, None))
+}
+
+fn server(
+    mcp: &Mcp,
+    lookup: &Lookup<'_>,
+    upstream_override: Option<&Url>,
+) -> Result<ServerSpec, McpError> {
     match &mcp.transport {
         Transport::Stdio { command, args, env } => {
-            let env = env.iter().map(|(name, template)| {
-                Ok::<_, McpError>((name.clone(), fill(template, &call.lookup)?))
-            });
+            let env = env
+                .iter()
+                .map(|(name, template)| Ok::<_, McpError>((name.clone(), fill(template, lookup)?)));
             Ok(ServerSpec::Program {
                 program: command.clone(),
                 args: args.clone(),
                 env: env.collect::<Result<_, _>>()?,
             })
         }
-        Transport::Http { url, .. } => Ok(ServerSpec::Endpoint(match &call.upstream_override {
+        Transport::Http { url, .. } => Ok(ServerSpec::Endpoint(match upstream_override {
             Some(url) => url.clone(),
-            None => own_url(url, &call.lookup)?,
+            None => own_url(url, lookup)?,
         })),
     }
 }

@@ -31,6 +31,7 @@ use crate::request_id::RequestId;
 use crate::spool::Spooled;
 use crate::telemetry::audit::Audit;
 use audit_guard::AuditGuard;
+pub use mcp::server_of as mcp_server;
 
 /// Arguments with more values than this are refused: a few megabytes of text can stand for
 /// gigabytes.

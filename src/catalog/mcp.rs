@@ -224,7 +224,10 @@ mod tests {
             ("http://user:secret@h:8080/x@y", "h:8080"),
             ("http://[::1]:9/", "[::1]:9"),
             ("https://[::1]", "[::1]:443"),
-            ("https://${tenant}.example.com/mcp", "${tenant}.example.com:443"),
+            (
+                "https://${tenant}.example.com/mcp",
+                "${tenant}.example.com:443",
+            ),
             ("${whole_url}/mcp", "${whole_url}"),
             ("HTTPS://h?q", "h:443"),
             ("", ""),

@@ -91,9 +91,8 @@ mod tests {
 
     fn catalog(texts: &[&str]) -> Catalog {
         let (mut problems, mut warnings) = (Vec::new(), Vec::new());
-        let manifest = |(n, text): (usize, &&str)| {
-            ManifestFile::from_text(&format!("{n}.toml"), text)
-        };
+        let manifest =
+            |(n, text): (usize, &&str)| ManifestFile::from_text(&format!("{n}.toml"), text);
         let mut manifests: Vec<_> = texts.iter().enumerate().map(manifest).collect();
         let catalog = Catalog::build(
             &mut manifests,

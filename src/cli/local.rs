@@ -101,7 +101,11 @@ impl Local {
         self.with_session(called.or(unlisted), async |session| {
             let mut snapshot = session.snapshot.clone();
             if let Some(provider) = unlisted {
-                let listing = session.list(provider).await.map_err(listing_failure)?.listing;
+                let listing = session
+                    .list(provider)
+                    .await
+                    .map_err(listing_failure)?
+                    .listing;
                 self.cache_listing(provider, &listing);
                 snapshot = add_listing(&snapshot, provider, listing);
             }

@@ -171,7 +171,9 @@ impl ProviderDiscovery {
             error: failed.map(|(error, _)| error.for_operators()),
         };
         let outage = failed.map(|(error, next_attempt)| Outage::new(error, next_attempt));
-        self.shared.provider_states.set(&self.provider, state, outage);
+        self.shared
+            .provider_states
+            .set(&self.provider, state, outage);
     }
 
     /// Makes the listing part of the snapshot and of the cache on disk. On a blocking thread: a
