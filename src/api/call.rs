@@ -111,7 +111,10 @@ async fn run(
             };
             call::run(call, context).await
         }
-        Err(error) => call::refuse(call, error, context(snapshot, services)).await,
+        Err(error) => {
+            let (waited, context) = (started.elapsed(), context(snapshot, services));
+            call::refuse(call, error, waited, context).await
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -22,6 +22,8 @@ pub struct AuditGuard<'a> {
     request_id: RequestId,
     audit: &'a Audit,
     started: Instant,
+    /// Before that.
+    waited: Duration,
     ended: bool,
 }
 
@@ -42,8 +44,15 @@ impl<'a> AuditGuard<'a> {
             request_id,
             audit,
             started: Instant::now(),
+            waited: Duration::ZERO,
             ended: false,
         }
+    }
+
+    /// The call had already waited so long.
+    pub fn after(mut self, waited: Duration) -> Self {
+        self.waited = waited;
+        self
     }
 
     pub fn end(mut self, outcome: &Result<Output, CallError>) {
@@ -55,7 +64,7 @@ impl<'a> AuditGuard<'a> {
     }
 
     fn record(&self, outcome: &'static str, error: Option<String>) {
-        let took = self.started.elapsed();
+        let took = self.waited + self.started.elapsed();
         if let Some(tool) = self.tool {
             tool.metrics.observe(outcome, took.as_secs_f64());
         }

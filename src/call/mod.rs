@@ -8,6 +8,7 @@ mod shape;
 mod upstream_override;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -193,10 +194,12 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, C
     outcome
 }
 
-/// Ends a call whose tool can't be looked up: its server hasn't listed its tools.
+/// Ends a call whose tool can't be looked up: its server hasn't listed its tools. `waited` is how
+/// long the call waited for that.
 pub async fn refuse(
     request: Request<'_>,
     error: CallError,
+    waited: Duration,
     context: Context<'_>,
 ) -> Result<Output, CallError> {
     let args = request.args.into_map().await?;
@@ -208,6 +211,7 @@ pub async fn refuse(
         request.request_id,
         context.audit,
     );
+    let guard = guard.after(waited);
     let refused = Err(error);
     guard.end(&refused);
     refused

@@ -15,7 +15,7 @@ use crate::snapshot::Snapshot;
 pub struct Fault {
     pub provider: Arc<Provider>,
     /// The field of the manifest.
-    key: &'static str,
+    pub key: &'static str,
     pub message: String,
     pub fix: String,
 }

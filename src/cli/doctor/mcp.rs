@@ -16,7 +16,8 @@ const CHECK: &str = "mcp";
 pub fn servers(snapshot: &Snapshot, offline: bool, found: &mut Findings) -> Result<(), Failure> {
     let faults = mcp_servers::faults(snapshot);
     for fault in &faults {
-        let message = format!("'{}': {}", fault.provider.name, fault.message);
+        let field = fault.key.trim_start_matches("provider.");
+        let message = format!("'{}', {field}: {}", fault.provider.name, fault.message);
         found.fail(CHECK, message, &fault.fix);
     }
     let servers = mcp_servers::servers(snapshot).count();

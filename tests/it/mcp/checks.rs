@@ -114,9 +114,9 @@ fn doctor_names_servers_that_cannot_work_and_the_fix() {
     let (code, found) = doctor(setup.path(), &[]);
     assert_eq!(code, Some(1));
     for message in [
-        "'absent': 'npxx': no such program in PATH",
+        "'absent', mcp_command: 'npxx': no such program in PATH",
         "no file that can be executed",
-        "'odd': the URL of this tool can't be used",
+        "'odd', mcp_url: the URL of this tool can't be used",
         &format!("'dead' at {address}: connection refused or unreachable"),
     ] {
         assert!(says(&found, "fail", message), "{message}: {found:#?}");
