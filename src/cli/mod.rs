@@ -10,6 +10,7 @@ mod edge;
 mod init;
 mod key;
 mod local;
+mod mcp_servers;
 mod output;
 mod provider;
 mod proxy;

@@ -176,6 +176,13 @@ impl Remote {
 }
 
 impl Response {
+    /// Whether the proxy says that the provider of a tool is down.
+    fn tells_of_a_provider(&self) -> bool {
+        let envelope: Option<Envelope> = serde_json::from_str(&self.body).ok();
+        let error = envelope.and_then(|envelope| envelope.error);
+        error.is_some_and(|error| error.starts_with("provider '"))
+    }
+
     /// The failure that a status means: the proxy uses each status for one kind of refusal.
     fn failure(&self) -> Failure {
         let code = match self.status {
@@ -184,6 +191,7 @@ impl Response {
             404 => Code::ToolNotFound,
             400 | 422 => Code::InvalidValue,
             429 => Code::RateExceeded,
+            503 if self.tells_of_a_provider() => Code::ProviderUnavailable,
             502 | 503 => Code::UpstreamError,
             504 => Code::ProviderTimeout,
             _ => Code::ExecutionFailed,

@@ -16,13 +16,14 @@ pub enum Code {
     ProviderTimeout,
     UpstreamError,
     ProviderNotFound,
+    ProviderUnavailable,
     MissingArg,
     InvalidValue,
     RateExceeded,
 }
 
 impl Code {
-    pub const ALL: [Code; 11] = [
+    pub const ALL: [Code; 12] = [
         Code::ToolNotFound,
         Code::ExecutionFailed,
         Code::ScopeDenied,
@@ -31,6 +32,7 @@ impl Code {
         Code::ProviderTimeout,
         Code::UpstreamError,
         Code::ProviderNotFound,
+        Code::ProviderUnavailable,
         Code::MissingArg,
         Code::InvalidValue,
         Code::RateExceeded,
@@ -46,6 +48,7 @@ impl Code {
             Code::ProviderTimeout => "provider.timeout",
             Code::UpstreamError => "provider.upstream_error",
             Code::ProviderNotFound => "provider.not_found",
+            Code::ProviderUnavailable => "provider.unavailable",
             Code::MissingArg => "input.missing_arg",
             Code::InvalidValue => "input.invalid_value",
             Code::RateExceeded => "rate.exceeded",
@@ -57,7 +60,10 @@ impl Code {
             Code::ToolNotFound | Code::ExecutionFailed => 1,
             Code::MissingArg | Code::InvalidValue => 2,
             Code::ScopeDenied | Code::AuthExpired | Code::MissingKey => 3,
-            Code::ProviderTimeout | Code::UpstreamError | Code::ProviderNotFound => 4,
+            Code::ProviderTimeout
+            | Code::UpstreamError
+            | Code::ProviderNotFound
+            | Code::ProviderUnavailable => 4,
             Code::RateExceeded => 5,
         }
     }
