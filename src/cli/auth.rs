@@ -32,9 +32,9 @@ pub enum Command {
     Status,
 }
 
-/// `json_asked`: by name, not by default. Without a token and a proxy there is a sentence for
-/// people, which existing scripts know.
-pub fn status(format: Format, json_asked: bool) -> Result<u8, Failure> {
+/// `asked`: the format that was asked for by name. Without a token and a proxy the default is a
+/// sentence for people, which existing scripts know.
+pub fn status(format: Format, asked: Option<Format>) -> Result<u8, Failure> {
     let remote = Remote::from_environment()?.map(|remote| remote.within(TIMEOUT));
     let token = session::resolve(SESSION_TOKEN)
         .map_err(|e| Failure::new(Code::MissingKey, "session token").because(e))?;
@@ -42,7 +42,7 @@ pub fn status(format: Format, json_asked: bool) -> Result<u8, Failure> {
         return match token {
             Some(token) => without_proxy(&token, format),
             None => {
-                no_token(json_asked);
+                no_token(asked);
                 Ok(0)
             }
         };
@@ -75,10 +75,10 @@ pub fn status(format: Format, json_asked: bool) -> Result<u8, Failure> {
 
 const NO_TOKEN: &str = "No session token set (ATI_SESSION_TOKEN not configured)";
 
-fn no_token(json_asked: bool) {
+fn no_token(asked: Option<Format>) {
     // `ati run` on this machine wants a token where the environment names token keys.
     let needed = Environment::read().jwt().is_some();
-    if json_asked {
+    if asked == Some(Format::Json) {
         let mut json = Status::new(&Value::Null, None).as_json();
         json["unrestricted"] = json!(!needed);
         return output::pretty(&json);

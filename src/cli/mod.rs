@@ -173,6 +173,7 @@ impl Command {
 /// Run one command to its exit code.
 pub fn run(cli: Cli) -> ExitCode {
     let format = if cli.json { Format::Json } else { cli.output };
+    let asked = cli.json.then_some(Format::Json);
     let audience = cli.command.audience();
     if let Some(audience) = audience {
         telemetry::init(audience, cli.verbose);
@@ -184,8 +185,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Run(args) => run::run(&args, format, cli.verbose),
         Command::Tool(command) => tool::run(command, format),
         Command::Provider(command) => provider::run(command, format),
-        Command::Auth(auth::Command::Status) => auth::status(format, cli.json),
-        Command::Sign(args) => sign::run(&args, cli.json),
+        Command::Auth(auth::Command::Status) => auth::status(format, asked),
+        Command::Sign(args) => sign::run(&args, asked),
         Command::Audit(command) => audit::run(command, format),
         Command::Proxy(args) => proxy::run(args),
         Command::Check(args) => check::run(&args, format),

@@ -27,8 +27,6 @@ use crate::error::{Code, Failure, UpstreamFault};
 use crate::request_id::{self, RequestId};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Tools that are suggested for an unknown name.
-const MOST_SUGGESTIONS: usize = 5;
 
 pub struct Remote {
     base: Url,
@@ -145,10 +143,10 @@ impl Remote {
         if !words.is_empty() {
             body["raw_args"] = json!(words);
         }
-        let answer = self.ask(Method::POST, "call", &[], Some(&body))?;
+        let answer = self.ask(Method::POST, "call", &[], Some(body.to_string()))?;
         *request_id = answer.request_id;
         if answer.status != 200 {
-            return Err(self.refused(&answer, Some(tool)));
+            return Err(answer.failure(&self.caller));
         }
         let envelope: Envelope = serde_json::from_str(&answer.body).map_err(|e| {
             let message = "Proxy request failed: its answer is not that of an ATI proxy";
@@ -167,57 +165,17 @@ impl Remote {
     }
 
     pub fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, Failure> {
-        self.get_about(path, query, None)
-    }
-
-    pub fn tool(&self, name: &str) -> Result<Value, Failure> {
-        let segment = utf8_percent_encode(name, NON_ALPHANUMERIC);
-        self.get_about(&format!("tools/{segment}"), &[], Some(name))
-    }
-
-    fn get_about(
-        &self,
-        path: &str,
-        query: &[(&str, &str)],
-        tool: Option<&str>,
-    ) -> Result<Value, Failure> {
         let answer = self.ask(Method::GET, path, query, None)?;
         if answer.status != 200 {
-            return Err(self.refused(&answer, tool));
+            return Err(answer.failure(&self.caller));
         }
         serde_json::from_str(&answer.body)
             .map_err(|e| not_json("Proxy request failed: its answer is not JSON", e))
     }
 
-    /// The failure that an answer means, with names like that of an unknown tool.
-    fn refused(&self, answer: &Response, tool: Option<&str>) -> Failure {
-        let mut failure = answer.failure(&self.caller);
-        if failure.code == Code::ToolNotFound
-            && let Some(names) = tool.map(|tool| self.names_like(tool))
-        {
-            failure.hint = Some(match names.as_slice() {
-                [] => "'ati tool list' shows the tools that you may use".to_owned(),
-                names => format!("did you mean {}?", names.join(", ")),
-            });
-        }
-        failure
-    }
-
-    /// Tools of the proxy with names like this one, nearest first.
-    fn names_like(&self, name: &str) -> Vec<String> {
-        let words = name.replace([':', '_'], " ");
-        let Ok(answer) = self.ask(Method::GET, "tools", &[("search", &words)], None) else {
-            return Vec::new();
-        };
-        let found: Vec<Value> = serde_json::from_str(&answer.body).unwrap_or_default();
-        let mut names: Vec<String> = found
-            .iter()
-            .filter_map(|tool| tool["name"].as_str().map(str::to_owned))
-            .collect();
-        let likeness = |known: &String| strsim::jaro_winkler(known, name);
-        names.sort_by(|a, b| likeness(b).total_cmp(&likeness(a)));
-        names.truncate(MOST_SUGGESTIONS);
-        names
+    pub fn tool(&self, name: &str) -> Result<Value, Failure> {
+        let segment = utf8_percent_encode(name, NON_ALPHANUMERIC);
+        self.get(&format!("tools/{segment}"), &[])
     }
 
     /// One request, signed where there is a secret. Every status is an answer.
@@ -226,7 +184,7 @@ impl Remote {
         method: Method,
         path: &str,
         query: &[(&str, &str)],
-        body: Option<&Value>,
+        body: Option<String>,
     ) -> Result<Response, Failure> {
         let mut url = self.base.clone();
         url.set_path(&format!(
@@ -254,11 +212,12 @@ impl Remote {
         }
         if let Some(body) = body {
             let json = http::HeaderValue::from_static("application/json");
-            request = request.header(CONTENT_TYPE, json).body(body.to_string());
+            request = request.header(CONTENT_TYPE, json).body(body);
         }
+        let failed = |e| no_answer(e, tls);
         runtime()?.block_on(async {
             let sent = unix_now();
-            let response = request.send().await.map_err(no_answer)?;
+            let response = request.send().await.map_err(failed)?;
             let (headers, status) = (response.headers(), response.status());
             let text = |name| headers.get(name)?.to_str().ok().map(str::to_owned);
             let id = text(request_id::HEADER);
@@ -272,7 +231,7 @@ impl Remote {
                 signature_status: text("x-signature-status"),
                 clock_ahead: clock_ahead(headers, sent, unix_now()),
                 path,
-                body: response.text().await.map_err(no_answer)?,
+                body: response.text().await.map_err(failed)?,
             })
         })
     }
@@ -294,8 +253,8 @@ fn clock_ahead(headers: &HeaderMap, sent: u64, received: u64) -> Option<i64> {
     })
 }
 
-fn no_answer(error: reqwest::Error) -> Failure {
-    let is_tls = egress::fault(&error).is_ok_and(|fault| fault == UpstreamFault::Tls);
+fn no_answer(error: reqwest::Error, tls: bool) -> Failure {
+    let fault = egress::fault(&error).ok();
     let cause = NoAnswer::new(error);
     let code = if cause.is_timeout() {
         Code::ProviderTimeout
@@ -303,12 +262,16 @@ fn no_answer(error: reqwest::Error) -> Failure {
         Code::UpstreamError
     };
     let failure = Failure::new(code, "Proxy request failed").because(cause);
-    failure.hint(if is_tls {
-        "SSL_CERT_FILE names a PEM file with the authorities to trust, for a proxy whose \
-         certificate is of your own one; ATI_CLIENT_CERT and ATI_CLIENT_KEY name the certificate \
-         for a proxy that asks for one"
-    } else {
-        "ATI_PROXY_URL says where the proxy is"
+    failure.hint(match fault {
+        Some(UpstreamFault::Tls) => {
+            "SSL_CERT_FILE names a PEM file with the authorities to trust, for a proxy whose \
+             certificate is of your own one"
+        }
+        Some(UpstreamFault::Closed) if tls => {
+            "a proxy that asks callers for a certificate ends connections like this: \
+             ATI_CLIENT_CERT and ATI_CLIENT_KEY name one"
+        }
+        _ => "ATI_PROXY_URL says where the proxy is",
     })
 }
 

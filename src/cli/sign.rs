@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::json;
 use url::Url;
 
-use super::{output, remote};
+use super::{Format, output, remote};
 use crate::auth::sandbox;
 use crate::clock::unix_now;
 use crate::error::{Code, Failure};
@@ -28,7 +28,8 @@ pub struct Args {
     url: String,
 }
 
-pub fn run(args: &Args, json: bool) -> Result<u8, Failure> {
+/// `asked`: the format that was asked for by name. By default it is the line to paste.
+pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
     let method = Method::from_bytes(args.method.to_ascii_uppercase().as_bytes())
         .map_err(|_| Failure::invalid(format!("'{}' is no method", args.method)))?;
     let path = signed_path(&args.url)?;
@@ -40,7 +41,7 @@ pub fn run(args: &Args, json: bool) -> Result<u8, Failure> {
     };
     let timestamp = unix_now();
     let value = signing.key.sign(timestamp, method.as_str(), &path);
-    if json {
+    if asked == Some(Format::Json) {
         output::pretty(&json!({"header": HEADER, "value": value, "timestamp": timestamp}));
     } else {
         output::line(&format!("{HEADER}: {value}"));

@@ -29,19 +29,28 @@ impl TokenRefusal {
         let Some(sent) = sent else {
             return TokenRefusal::Missing;
         };
+        // ati's own descriptions begin with a label: `token_expired: it expired 75 s ago`.
         let why = challenge.and_then(|text| parameter(text, "error_description"));
-        if why.as_deref().is_some_and(|why| why.contains("expired")) {
+        let (label, words) = match why.as_deref() {
+            None => ("", None),
+            Some(why) => match why.split_once(": ") {
+                Some((label, words)) => (label, Some(words)),
+                None => ("", Some(why)),
+            },
+        };
+        let says = |part: &str| {
+            label == format!("token_{part}") || words.is_some_and(|words| words.contains(part))
+        };
+        if says("expired") {
             return TokenRefusal::Expired;
         }
-        match token::inspect(sent) {
-            None => TokenRefusal::Malformed,
-            Some(claims) => {
-                let exp = claims.get("exp").and_then(Value::as_u64);
-                match why {
-                    None if exp.is_some_and(|exp| exp < unix_now()) => TokenRefusal::Expired,
-                    why => TokenRefusal::Other(why),
-                }
-            }
+        let Some(claims) = token::inspect(sent).filter(|_| !says("malformed")) else {
+            return TokenRefusal::Malformed;
+        };
+        let exp = claims.get("exp").and_then(Value::as_u64);
+        match words {
+            None if exp.is_some_and(|exp| exp < unix_now()) => TokenRefusal::Expired,
+            words => TokenRefusal::Other(words.map(str::to_owned)),
         }
     }
 
@@ -182,7 +191,10 @@ impl Response {
                 Code::UpstreamError,
                 Some("is ATI_PROXY_URL the address of an ATI proxy, and its path right?"),
             ),
-            404 => (Code::ToolNotFound, None),
+            404 => (
+                Code::ToolNotFound,
+                Some("'ati tool list' shows the tools that you may use"),
+            ),
             400 | 422 => (Code::InvalidValue, None),
             429 => (Code::RateExceeded, None),
             502 | 503 => (Code::UpstreamError, None),
@@ -318,6 +330,18 @@ mod tests {
         assert_eq!(of(None, None), "auth.missing_key");
         assert_eq!(of(Some(&challenge("expired")), Some(&good)), "auth.expired");
         assert_eq!(of(None, Some(&old)), "auth.expired");
+        let labelled = challenge("token_expired: it ended 75 s ago");
+        assert_eq!(of(Some(&labelled), Some(&good)), "auth.expired");
+        let labelled = challenge("token_audience: for another audience");
+        assert_eq!(
+            TokenRefusal::new(Some(&labelled), Some(&good)),
+            TokenRefusal::Other(Some("for another audience".into()))
+        );
+        let labelled = challenge("token_malformed: no claims");
+        assert_eq!(
+            TokenRefusal::new(Some(&labelled), Some(&good)),
+            TokenRefusal::Malformed
+        );
         assert_eq!(of(None, Some("not-a-token")), "auth.invalid_token");
         let foreign = challenge("signed with \\\"another\\\" key");
         assert_eq!(
