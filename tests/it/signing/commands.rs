@@ -271,7 +271,7 @@ fn debug_log_says_when_a_hex_secret_was_used_as_text() {
         proxy.log.wait_for_nth("sig_verify", nth)
     };
     let (_api, edge) = setup("enforce");
-    let proxy = edge.env("RUST_LOG", "debug").start();
+    let proxy = edge.env("RUST_LOG", "ati::sig_verify=debug").start();
     let record = refused(&proxy, &signed("/tools"), 0);
     assert_eq!(record["matches_as_text"], true);
     let other = sign_at(SIGNING, unix_now(), "GET", "/tools");
