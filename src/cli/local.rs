@@ -419,7 +419,7 @@ fn identify(verifier: Option<&Verifier>) -> Result<Arc<Identity>, Failure> {
     verifier.verify(&token, unix_now()).map_err(|fault| {
         let code = match fault {
             TokenFault::Expired => Code::AuthExpired,
-            _ => Code::ScopeDenied,
+            _ => Code::InvalidToken,
         };
         Failure::new(code, "Invalid ATI_SESSION_TOKEN").because(fault)
     })

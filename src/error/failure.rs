@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::Problem;
+use crate::request_id::RequestId;
 
 /// The public code of a failed command. Its prefix decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +14,10 @@ pub enum Code {
     ScopeDenied,
     AuthExpired,
     MissingKey,
+    /// A token that no verifier can accept: malformed, of another key, issuer or audience.
+    InvalidToken,
+    /// The proxy doesn't accept the request's signature, or wants one.
+    Signature,
     ProviderTimeout,
     UpstreamError,
     ProviderNotFound,
@@ -23,12 +28,14 @@ pub enum Code {
 }
 
 impl Code {
-    pub const ALL: [Code; 12] = [
+    pub const ALL: [Code; 14] = [
         Code::ToolNotFound,
         Code::ExecutionFailed,
         Code::ScopeDenied,
         Code::AuthExpired,
         Code::MissingKey,
+        Code::InvalidToken,
+        Code::Signature,
         Code::ProviderTimeout,
         Code::UpstreamError,
         Code::ProviderNotFound,
@@ -45,6 +52,8 @@ impl Code {
             Code::ScopeDenied => "auth.scope_denied",
             Code::AuthExpired => "auth.expired",
             Code::MissingKey => "auth.missing_key",
+            Code::InvalidToken => "auth.invalid_token",
+            Code::Signature => "auth.signature",
             Code::ProviderTimeout => "provider.timeout",
             Code::UpstreamError => "provider.upstream_error",
             Code::ProviderNotFound => "provider.not_found",
@@ -59,7 +68,11 @@ impl Code {
         match self {
             Code::ToolNotFound | Code::ExecutionFailed => 1,
             Code::MissingArg | Code::InvalidValue => 2,
-            Code::ScopeDenied | Code::AuthExpired | Code::MissingKey => 3,
+            Code::ScopeDenied
+            | Code::AuthExpired
+            | Code::MissingKey
+            | Code::InvalidToken
+            | Code::Signature => 3,
             Code::ProviderTimeout
             | Code::UpstreamError
             | Code::ProviderNotFound
@@ -77,6 +90,10 @@ pub struct Failure {
     pub code: Code,
     pub message: String,
     pub hint: Option<String>,
+    /// The status of a proxy's answer, where that is what failed.
+    pub status: Option<u16>,
+    /// The proxy's id of the request.
+    pub request_id: Option<RequestId>,
     pub source: Option<Cause>,
 }
 
@@ -89,6 +106,8 @@ impl Failure {
             code,
             message: message.into(),
             hint: None,
+            status: None,
+            request_id: None,
             source: None,
         }
     }
