@@ -35,17 +35,17 @@ use crate::telemetry::{self, Audience};
 #[derive(Parser)]
 #[command(name = "ati", version, propagate_version = true)]
 pub struct Cli {
-    /// How results are printed
+    /// How results are printed [default: json]
     #[arg(
         long,
         visible_alias = "format",
         global = true,
         env = "ATI_OUTPUT",
         value_enum,
-        default_value = "json",
+        value_name = "FORMAT",
         hide_env_values = true
     )]
-    output: Format,
+    output: Option<Format>,
 
     /// Print JSON, whatever --output says
     #[arg(short = 'J', long, global = true)]
@@ -166,7 +166,13 @@ impl Command {
 
 /// Run one command to its exit code.
 pub fn run(cli: Cli) -> ExitCode {
-    let format = if cli.json { Format::Json } else { cli.output };
+    // Some commands print lines for people where no format was asked for.
+    let asked = if cli.json {
+        Some(Format::Json)
+    } else {
+        cli.output
+    };
+    let format = asked.unwrap_or(Format::Json);
     let audience = cli.command.audience();
     if let Some(audience) = audience {
         telemetry::init(audience, cli.verbose);
@@ -177,19 +183,19 @@ pub fn run(cli: Cli) -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => run::run(&args, format, cli.verbose),
         Command::Tool(command) => tool::run(command, format),
-        Command::Provider(command) => provider::run(command, format),
+        Command::Provider(command) => provider::run(command, asked),
         Command::Auth(auth::Command::Status) => auth::status(format),
-        Command::Audit(command) => audit::run(command, format),
+        Command::Audit(command) => audit::run(command, asked),
         Command::Proxy(args) => proxy::run(args),
         Command::Check(args) => check::run(&args, format),
-        Command::Doctor(args) => doctor::run(&args, cli.json),
+        Command::Doctor(args) => doctor::run(&args, asked),
         Command::Demo(args) => demo::run(&args),
         Command::Init(args) => init::run(&args),
-        Command::Key(command) => key::run(command),
-        Command::Edge(command) => edge::run(command),
-        Command::Token(command) => token::run(command),
+        Command::Key(command) => key::run(command, asked),
+        Command::Edge(command) => edge::run(command, asked),
+        Command::Token(command) => token::run(command, asked),
         Command::Version => {
-            output::line(concat!("ati ", env!("CARGO_PKG_VERSION")));
+            version(asked);
             Ok(0)
         }
         Command::Completions { shell } => {
@@ -205,6 +211,15 @@ pub fn run(cli: Cli) -> ExitCode {
     };
     telemetry::flush();
     ExitCode::from(code)
+}
+
+fn version(asked: Option<Format>) {
+    let version = env!("CARGO_PKG_VERSION");
+    output::lines_or_value(
+        asked,
+        || output::line(&format!("ati {version}")),
+        || serde_json::json!({"name": "ati", "version": version}),
+    );
 }
 
 fn completions(shell: clap_complete::Shell) {
