@@ -90,7 +90,7 @@ enum Command {
     Doctor(doctor::Args),
     /// Run a proxy with generated keys on this machine until Ctrl-C, and print requests to try
     Demo(demo::Args),
-    /// Create the ATI folder; with --proxy, a signing key for session tokens too
+    /// Create the ATI folder; with --proxy a signing key, with --example a tool and a route to try
     Init(init::Args),
     /// Edit the credentials that are stored as plain text
     #[command(subcommand)]
@@ -189,8 +189,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Proxy(args) => proxy::run(args),
         Command::Check(args) => check::run(&args, format),
         Command::Doctor(args) => doctor::run(&args, asked),
-        Command::Demo(args) => demo::run(&args),
-        Command::Init(args) => init::run(&args),
+        Command::Demo(args) => demo::run(&args, asked),
+        Command::Init(args) => init::run(&args, asked),
         Command::Key(command) => key::run(command, asked),
         Command::Edge(command) => edge::run(command, asked),
         Command::Token(command) => token::run(command, asked),

@@ -60,6 +60,11 @@ pub fn done(asked: Option<Format>, make: impl FnOnce() -> Value) {
     }
 }
 
+/// Lines for people on stderr, where a log record would not read well.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
 /// The progress of a call, on stderr: stdout is for its result.
 pub fn progress(progress: &Progress) {
     let total = progress.total.map(|total| format!("/{total}"));
