@@ -4,12 +4,16 @@
 mod audit;
 mod auth;
 mod check;
+mod complete;
 mod demo;
 mod doctor;
 mod edge;
+mod help;
 mod init;
 mod key;
+mod later;
 mod local;
+mod man;
 mod output;
 mod provider;
 mod proxy;
@@ -23,7 +27,7 @@ mod transport;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{FromArgMatches, Parser, Subcommand, ValueEnum};
 use tracing::{debug, error};
 
 use crate::config;
@@ -40,6 +44,7 @@ pub struct Cli {
         long,
         visible_alias = "format",
         global = true,
+        help_heading = help::GLOBAL,
         env = "ATI_OUTPUT",
         value_enum,
         value_name = "FORMAT",
@@ -48,11 +53,11 @@ pub struct Cli {
     output: Option<Format>,
 
     /// Print JSON, whatever --output says
-    #[arg(short = 'J', long, global = true)]
+    #[arg(short = 'J', long, global = true, help_heading = help::GLOBAL)]
     json: bool,
 
     /// Log at debug level, and give the causes of an error
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = help::GLOBAL)]
     verbose: bool,
 
     #[command(subcommand)]
@@ -104,10 +109,36 @@ enum Command {
     /// Print the version
     Version,
     /// Print a completion script for a shell
-    Completions { shell: clap_complete::Shell },
+    Completions {
+        /// The shell; bash, zsh and fish also complete the names of tools and providers
+        shell: clap_complete::Shell,
+    },
+    /// Print a page of the manual
+    Man(man::Args),
+    /// List, read and install skills (not in this version)
+    #[command(visible_alias = "skills")]
+    Skill(later::Words),
+    /// Read skills of a remote registry (not in this version)
+    Skillati(later::Words),
+    /// Ask which tools to use for a task (not in this version)
+    Assist(later::Words),
+    /// Make and execute plans of several tool calls (not in this version)
+    Plan(later::Words),
+    /// Serve the tools over MCP (not in this version)
+    #[command(hide = true)]
+    Mcp(later::Words),
+    /// Manage virtual keys (not in this version)
+    #[command(hide = true)]
+    Admin(later::Words),
     /// Run a program until standard input closes, then end it and everything that it has started
     #[command(hide = true, name = crate::process::SUPERVISE)]
     Supervise {
+        #[arg(last = true, required = true)]
+        words: Vec<std::ffi::OsString>,
+    },
+    /// Print the names that complete a command line, for the scripts of `ati completions`
+    #[command(hide = true, name = complete::COMMAND)]
+    Complete {
         #[arg(last = true, required = true)]
         words: Vec<std::ffi::OsString>,
     },
@@ -120,7 +151,7 @@ impl Command {
     /// Who reads the log. None: nothing is logged, because the streams belong to another program.
     fn audience(&self) -> Option<Audience> {
         match self {
-            Command::Supervise { .. } => None,
+            Command::Supervise { .. } | Command::Complete { .. } => None,
             Command::Proxy(_) | Command::Demo(_) => Some(Audience::Machine),
             Command::Run(_)
             | Command::Tool(_)
@@ -135,6 +166,13 @@ impl Command {
             | Command::Edge(_)
             | Command::Version
             | Command::Completions { .. }
+            | Command::Man(_)
+            | Command::Skill(_)
+            | Command::Skillati(_)
+            | Command::Assist(_)
+            | Command::Plan(_)
+            | Command::Mcp(_)
+            | Command::Admin(_)
             | Command::Reference { .. } => Some(Audience::Person),
         }
     }
@@ -158,10 +196,24 @@ impl Command {
             | Command::Edge(_)
             | Command::Version
             | Command::Completions { .. }
+            | Command::Complete { .. }
+            | Command::Man(_)
+            | Command::Skill(_)
+            | Command::Skillati(_)
+            | Command::Assist(_)
+            | Command::Plan(_)
+            | Command::Mcp(_)
+            | Command::Admin(_)
             | Command::Supervise { .. }
             | Command::Reference(_) => false,
         }
     }
+}
+
+/// The command line of this process. A usage error ends it, with exit code 2.
+pub fn parse() -> Cli {
+    let matches = help::command().get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
 }
 
 /// Run one command to its exit code.
@@ -199,9 +251,17 @@ pub fn run(cli: Cli) -> ExitCode {
             Ok(0)
         }
         Command::Completions { shell } => {
-            completions(shell);
+            complete::script(shell);
             Ok(0)
         }
+        Command::Complete { words } => Ok(complete::run(words)),
+        Command::Man(args) => man::run(&args),
+        Command::Skill(words) => words.refuse("ati skill"),
+        Command::Skillati(words) => words.refuse("ati skillati"),
+        Command::Assist(words) => words.refuse("ati assist"),
+        Command::Plan(words) => words.refuse("ati plan"),
+        Command::Mcp(words) => words.refuse("ati mcp"),
+        Command::Admin(words) => words.refuse("ati admin"),
         Command::Supervise { words } => Ok(supervise(&words)),
         Command::Reference(args) => reference::run(&args),
     };
@@ -220,12 +280,6 @@ fn version(asked: Option<Format>) {
         || output::line(&format!("ati {version}")),
         || serde_json::json!({"name": "ati", "version": version}),
     );
-}
-
-fn completions(shell: clap_complete::Shell) {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command(), "ati", &mut script);
-    output::line(String::from_utf8_lossy(&script).trim_end());
 }
 
 /// The program's exit code, or 127 as a shell has it where the program can't be run. It prints
@@ -282,9 +336,4 @@ fn file_failure(code: Code, path: &Path, error: std::io::Error) -> Failure {
 /// A problem as the end of a command. The problem is the whole message.
 fn problem_failure(code: Code, problem: &Problem) -> Failure {
     Failure::new(code, problem.to_string())
-}
-
-/// The parser, for completions and for the reference page.
-fn command() -> clap::Command {
-    Cli::command()
 }

@@ -12,7 +12,7 @@ mod write;
 
 use std::path::PathBuf;
 
-use super::Format;
+use super::{Format, later};
 use crate::error::Failure;
 
 #[derive(clap::Subcommand)]
@@ -60,6 +60,9 @@ pub enum Command {
     },
     /// Print the JSON Schema of manifests, for editors
     Schema,
+    /// Install the skills that providers name (not in this version)
+    #[command(hide = true)]
+    InstallSkills(later::Words),
 }
 
 pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
@@ -76,5 +79,6 @@ pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
         Command::Unload { name } => load::unload(&name, asked),
         Command::Validate { files, strict } => validate::validate(&files, strict, format),
         Command::Schema => validate::schema(),
+        Command::InstallSkills(words) => words.refuse("ati provider install-skills"),
     }
 }
