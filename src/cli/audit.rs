@@ -36,7 +36,7 @@ pub enum Command {
     },
 }
 
-pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
+pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
     let path = path(&Environment::read());
     let entries = match command {
         Command::Tail { count } => audit::tail(&path, count),
@@ -52,9 +52,12 @@ pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
     let entries = entries.map_err(|e| file_failure(Code::ExecutionFailed, &path, e))?;
     if entries.is_empty() {
         info!("No audit entries found in {}", path.display());
-        return Ok(0);
+        // Scripts that ask for JSON parse it; others test whether there is any output.
+        if asked != Some(Format::Json) {
+            return Ok(0);
+        }
     }
-    if format == Format::Json {
+    if matches!(asked, None | Some(Format::Json)) {
         output::compact(&entries);
     } else {
         entries.iter().for_each(|entry| output::line(&line(entry)));

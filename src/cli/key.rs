@@ -2,10 +2,11 @@
 
 use std::io::Read;
 
+use serde_json::json;
 use tracing::info;
 use zeroize::Zeroizing;
 
-use super::{file_failure, output};
+use super::{Format, file_failure, output};
 use crate::config;
 use crate::error::{Code, Failure};
 use crate::keyring::Credentials;
@@ -28,7 +29,7 @@ pub enum Command {
     },
 }
 
-pub fn run(command: Command) -> Result<u8, Failure> {
+pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
     let dir = config::ati_dir();
     let path = dir.join("credentials");
     let failed = |e: std::io::Error| file_failure(Code::InvalidValue, &path, e);
@@ -44,27 +45,35 @@ pub fn run(command: Command) -> Result<u8, Failure> {
                 return Err(Failure::invalid(format!("the value of '{name}' is empty")));
             }
             credentials.set(&name, &value).map_err(failed)?;
-            info!(name, "saved key");
+            info!("saved key {name}");
+            output::done(asked, || json!({"status": "saved", "name": name}));
         }
-        Command::List => {
-            let mut any = false;
-            for (name, mask) in credentials.masked() {
-                output::line(&format!("{name:<30} {mask}"));
-                any = true;
-            }
-            if !any {
-                output::line("No keys stored. Run `ati key set <name> <value>` to add one.");
-            }
-        }
+        Command::List => list(&credentials, asked),
         Command::Remove { name } => {
             if credentials.remove(&name).map_err(failed)? {
-                info!(name, "removed key");
+                info!("removed key {name}");
+                output::done(asked, || json!({"status": "removed", "name": name}));
             } else {
                 output::line(&format!("Key '{name}' not found."));
             }
         }
     }
     Ok(0)
+}
+
+fn list(credentials: &Credentials, asked: Option<Format>) {
+    let lines = || {
+        let mut any = false;
+        for (name, mask) in credentials.masked() {
+            output::line(&format!("{name:<30} {mask}"));
+            any = true;
+        }
+        if !any {
+            output::line("No keys stored. Run `ati key set <name> <value>` to add one.");
+        }
+    };
+    let entry = |(name, mask): (&str, String)| json!({"name": name, "masked": mask});
+    output::lines_or_value(asked, lines, || credentials.masked().map(entry).collect());
 }
 
 /// The text of standard input, without the newline that `echo` and editors add.

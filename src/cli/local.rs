@@ -17,7 +17,7 @@ use crate::call::{self, Args, Context, Counting, Output};
 use crate::catalog::mcp::{Listing, Listings};
 use crate::catalog::{Catalog, Provider, Tool, listing_cache};
 use crate::clock::unix_now;
-use crate::config::{Environment, KeyringSettings, Settings};
+use crate::config::{self, Environment, KeyringSettings, Settings};
 use crate::error::{CallError, Code, ExecError, Failure};
 use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, SharedState, Watcher};
@@ -385,6 +385,10 @@ fn unknown_tool(catalog: &Catalog, identity: &Identity, name: &str) -> Failure {
     let mut message =
         format!("Unknown tool: '{name}'. Run 'ati tool list' to see available tools.");
     let prefix = name.split(':').next().unwrap_or_default();
+    if let Some(absence) = absence(prefix) {
+        let message = format!("Unknown tool: '{name}'. Provider '{prefix}': {absence}");
+        return Failure::new(Code::ToolNotFound, message);
+    }
     let of_provider: Vec<&str> = catalog
         .visible(&identity.scopes)
         .filter(|tool| tool.provider.name == prefix)
@@ -398,6 +402,13 @@ fn unknown_tool(catalog: &Catalog, identity: &Identity, name: &str) -> Failure {
         }
     }
     Failure::new(Code::ToolNotFound, message)
+}
+
+/// Why a provider of this machine has no tools, where its handler isn't built in.
+fn absence(provider: &str) -> Option<String> {
+    let manifests = config::read_manifests(&config::ati_dir(), &mut Vec::new());
+    let mut named = manifests.iter().filter(|it| it.name == provider);
+    named.find_map(|manifest| manifest.handler.absence())
 }
 
 /// The caller, by its session token. Where no JWT keys are configured, no token is needed and every

@@ -45,6 +45,26 @@ pub fn value(value: &Value, format: Format) {
     }
 }
 
+/// A result that has lines of its own: they are printed where no format, or text, was asked for.
+pub fn lines_or_value(asked: Option<Format>, lines: impl FnOnce(), make: impl FnOnce() -> Value) {
+    match asked {
+        None | Some(Format::Text) => lines(),
+        Some(format) => value(&make(), format),
+    }
+}
+
+/// What a command did, where a format was asked for. Without one, its log says so.
+pub fn done(asked: Option<Format>, make: impl FnOnce() -> Value) {
+    if let Some(format) = asked {
+        value(&make(), format);
+    }
+}
+
+/// Lines for people on stderr, where a log record would not read well.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
 /// The progress of a call, on stderr: stdout is for its result.
 pub fn progress(progress: &Progress) {
     let total = progress.total.map(|total| format!("/{total}"));

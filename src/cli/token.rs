@@ -8,7 +8,7 @@ use serde_json::json;
 use tracing::{error, info};
 use zeroize::Zeroizing;
 
-use super::{output, problem_failure};
+use super::{Format, output, problem_failure};
 use crate::auth::keys::{KEY_ID, KeyError, PrivateKey, PublicKey, generate_secret, shared_secret};
 use crate::auth::rate::Rate;
 use crate::auth::token::{
@@ -107,32 +107,50 @@ pub struct Issue {
     customer_id: Option<String>,
 }
 
-pub fn run(command: Command) -> Result<u8, Failure> {
+pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
     match command {
-        Command::Keygen { algorithm } => keygen(algorithm),
-        Command::Issue(args) => issue(args),
+        Command::Keygen { algorithm } => keygen(algorithm, asked),
+        Command::Issue(args) => issue(args, asked),
         Command::Inspect { token } => inspect(&token),
-        Command::Validate { token, key } => validate(&token, &key),
+        Command::Validate { token, key } => validate(&token, &key, asked),
     }
 }
 
-fn keygen(algorithm: Algorithm) -> Result<u8, Failure> {
+fn keygen(algorithm: Algorithm, asked: Option<Format>) -> Result<u8, Failure> {
     match algorithm {
         Algorithm::Es256 => {
             let key = PrivateKey::generate().map_err(unusable)?;
-            output::line(key.to_pem().trim_end());
-            output::line(key.public().to_pem().trim_end());
+            let (private, public) = (key.to_pem(), key.public().to_pem());
+            output::lines_or_value(
+                asked,
+                || {
+                    output::line(private.trim_end());
+                    output::line(public.trim_end());
+                },
+                || {
+                    json!({
+                        "algorithm": "ES256",
+                        "private_key": private.as_str(),
+                        "public_key": public.as_str(),
+                    })
+                },
+            );
             info!("save both; ATI_JWT_PRIVATE_KEY and ATI_JWT_PUBLIC_KEY name the files");
         }
         Algorithm::Hs256 => {
-            output::line(&generate_secret().map_err(unusable)?);
+            let secret = generate_secret().map_err(unusable)?;
+            output::lines_or_value(
+                asked,
+                || output::line(&secret),
+                || json!({"algorithm": "HS256", "secret": secret.as_str()}),
+            );
             info!("set ATI_JWT_SECRET to it, where tokens are issued and where they are checked");
         }
     }
     Ok(0)
 }
 
-fn issue(args: Issue) -> Result<u8, Failure> {
+fn issue(args: Issue, asked: Option<Format>) -> Result<u8, Failure> {
     let now = unix_now();
     let claims = Claims {
         iss: args.iss.or_else(|| Environment::read().issuer),
@@ -153,7 +171,11 @@ fn issue(args: Issue) -> Result<u8, Failure> {
     let token = signer(&args.key)?
         .issue_as(&claims, args.kid.as_deref().unwrap_or(KEY_ID))
         .map_err(|e| Failure::new(Code::ExecutionFailed, "the token can't be signed").because(e))?;
-    output::line(&token);
+    output::lines_or_value(
+        asked,
+        || output::line(&token),
+        || json!({"token": token, "sub": claims.sub, "scope": claims.scope, "exp": claims.exp}),
+    );
     Ok(0)
 }
 
@@ -173,17 +195,22 @@ fn inspect(token: &str) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn validate(token: &str, key: &KeyArgs) -> Result<u8, Failure> {
+fn validate(token: &str, key: &KeyArgs, asked: Option<Format>) -> Result<u8, Failure> {
     let env = Environment::read();
     let expect = env.expectations(None, None);
     let verifier = Verifier::new(&verification_key(key, &env)?, &expect);
     match verifier.verify(token.trim(), unix_now()) {
         Ok(_) => {
             info!("VALID");
+            output::done(asked, || json!({"valid": true}));
             Ok(0)
         }
         Err(fault) => {
             error!("INVALID — {fault}");
+            output::done(
+                asked,
+                || json!({"valid": false, "reason": fault.to_string()}),
+            );
             Ok(1)
         }
     }

@@ -6,7 +6,7 @@ mod network;
 
 use serde::Serialize;
 
-use super::output;
+use super::{Format, output};
 use crate::config::{self, Environment, Flags, Settings};
 use crate::error::Failure;
 use crate::snapshot::Snapshot;
@@ -75,7 +75,7 @@ impl Findings {
     }
 }
 
-pub fn run(args: &Args, json: bool) -> Result<u8, Failure> {
+pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
     let mut found = Findings::default();
     let env = Environment::read();
     match config::resolve(&args.flags, &env) {
@@ -96,7 +96,7 @@ pub fn run(args: &Args, json: bool) -> Result<u8, Failure> {
         .map(|finding| finding.status as u8)
         .max()
         .unwrap_or(0);
-    if json {
+    if asked == Some(Format::Json) {
         output::pretty(&found.0);
     } else {
         for finding in &found.0 {

@@ -8,13 +8,15 @@ mod verify;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use serde_json::json;
 use zeroize::Zeroizing;
 
-use super::{output, problem_failure};
+use super::{Format, output, problem_failure};
 use crate::config::{self, Environment};
 use crate::error::{Code, Failure};
 use crate::keyring::{Entries, Fallback, Keyring, Places, fingerprint, load};
 use folder::KeyringFolder;
+use signal::Signalled;
 use source::SecretSource;
 
 #[derive(clap::Subcommand)]
@@ -57,7 +59,7 @@ pub struct Rotate {
 #[derive(clap::Args)]
 pub struct FolderArgs {
     /// ATI folder [default: $ATI_DIR, then ~/.ati]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Folder")]
     ati_dir: Option<PathBuf>,
 }
 
@@ -89,27 +91,47 @@ impl FolderArgs {
     }
 }
 
-pub fn run(command: Command) -> Result<u8, Failure> {
+pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
     match command {
-        Command::BootstrapKeyring(args) => bootstrap(&args),
-        Command::RotateKeyring(args) => rotate(&args),
-        Command::Keyring(command) => inspect(command),
+        Command::BootstrapKeyring(args) => bootstrap(&args, asked),
+        Command::RotateKeyring(args) => rotate(&args, asked),
+        Command::Keyring(command) => inspect(command, asked),
     }
 }
 
-fn bootstrap(args: &Bootstrap) -> Result<u8, Failure> {
+fn bootstrap(args: &Bootstrap, asked: Option<Format>) -> Result<u8, Failure> {
     let entries = args.source.read()?;
     let folder = KeyringFolder::create(args.place.dir())?;
     let size = folder.write(&entries)?;
-    output::line(&format!(
-        "wrote {} ({size} bytes) and {} (session key)",
-        folder.keyring().display(),
-        folder.session_key().display()
-    ));
+    let (keyring, session_key) = (folder.keyring(), folder.session_key());
+    output::lines_or_value(
+        asked,
+        || {
+            output::line(&format!(
+                "wrote {} ({size} bytes) and {} (session key)",
+                keyring.display(),
+                session_key.display()
+            ));
+        },
+        || {
+            json!({
+                "status": "written",
+                "keyring": keyring,
+                "bytes": size,
+                "session_key": session_key,
+            })
+        },
+    );
     Ok(0)
 }
 
-fn rotate(args: &Rotate) -> Result<u8, Failure> {
+fn rotate(args: &Rotate, asked: Option<Format>) -> Result<u8, Failure> {
+    let shows_lines = matches!(asked, None | Some(Format::Text));
+    let line = |text: &str| {
+        if shows_lines {
+            output::line(text);
+        }
+    };
     // Checked before the secrets are fetched: without a bootstrap there is nothing to rotate, and
     // no folder is created.
     args.signal.check()?;
@@ -126,19 +148,43 @@ fn rotate(args: &Rotate) -> Result<u8, Failure> {
         .transpose()?;
     let old = folder.sealed()?;
     let size = folder.write(&entries)?;
-    output::line(&format!(
+    line(&format!(
         "rotated {} ({size} bytes)",
         folder.keyring().display()
     ));
     let signalled = args.signal.hang_up();
-    let (Some(admin), Some(before)) = (admin, before) else {
-        return signalled.map(|()| 0);
-    };
+    if let Ok(Some(text)) = signalled.as_ref().map(Signalled::line) {
+        line(&text);
+    }
     let expected = folder.fingerprint(&entries)?;
-    let outcome = signalled.and_then(|()| admin.wait_for(&expected, &before));
-    let Err(why) = outcome else {
-        output::line(&format!("verified: the proxy runs with keyring {expected}"));
-        return Ok(0);
+    let done = |signalled: &Signalled, verified: bool| {
+        if !shows_lines {
+            output::done(asked, || {
+                json!({
+                    "status": "rotated",
+                    "keyring": folder.keyring(),
+                    "bytes": size,
+                    "fingerprint": expected,
+                    "signal": signalled.as_json(),
+                    "verified": verified,
+                })
+            });
+        }
+        Ok(0)
+    };
+    let (Some(admin), Some(before)) = (admin, before) else {
+        return done(&signalled?, false);
+    };
+    let outcome = signalled.and_then(|signalled| {
+        admin.wait_for(&expected, &before)?;
+        Ok(signalled)
+    });
+    let why = match outcome {
+        Ok(signalled) => {
+            line(&format!("verified: the proxy runs with keyring {expected}"));
+            return done(&signalled, true);
+        }
+        Err(why) => why,
     };
     if let Err(failure) = folder.restore(&old) {
         let message = format!(
@@ -152,11 +198,15 @@ fn rotate(args: &Rotate) -> Result<u8, Failure> {
     Err(Failure::new(why.code, "rolled back to the old keyring").because(why))
 }
 
-fn inspect(command: Inspect) -> Result<u8, Failure> {
+fn inspect(command: Inspect, asked: Option<Format>) -> Result<u8, Failure> {
     match command {
         Inspect::List { place } => {
             let keyring = current(&place)?;
-            keyring.names().for_each(output::line);
+            output::lines_or_value(
+                asked,
+                || keyring.names().for_each(output::line),
+                || keyring.names().collect(),
+            );
         }
         Inspect::Fingerprint { place } => {
             let keyring = current(&place)?;
@@ -166,7 +216,11 @@ fn inspect(command: Inspect) -> Result<u8, Failure> {
                     "the keyring is not sealed, and has no fingerprint",
                 )
             })?;
-            output::line(print);
+            output::lines_or_value(
+                asked,
+                || output::line(print),
+                || json!({ "fingerprint": print }),
+            );
         }
         Inspect::Diff { source, place } => {
             let keyring = current(&place)?;
@@ -175,16 +229,30 @@ fn inspect(command: Inspect) -> Result<u8, Failure> {
                 .names()
                 .chain(entries.keys().map(String::as_str))
                 .collect();
+            let mut changes = Vec::new();
             for name in names {
                 let (old, new) = (keyring.get(name), entries.get(name));
-                let mark = match (old, new) {
-                    (None, Some(_)) => '+',
-                    (Some(_), None) => '-',
-                    (Some(old), Some(new)) if old.expose() != new.as_bytes() => '~',
+                changes.push(match (old, new) {
+                    (None, Some(_)) => ('+', "added", name),
+                    (Some(_), None) => ('-', "removed", name),
+                    (Some(old), Some(new)) if old.expose() != new.as_bytes() => {
+                        ('~', "changed", name)
+                    }
                     _ => continue,
-                };
-                output::line(&format!("{mark} {name}"));
+                });
             }
+            let each = changes.iter();
+            output::lines_or_value(
+                asked,
+                || {
+                    each.clone()
+                        .for_each(|(mark, _, name)| output::line(&format!("{mark} {name}")));
+                },
+                || {
+                    let entry = |(_, change, name): &_| json!({"name": name, "change": change});
+                    each.clone().map(entry).collect()
+                },
+            );
         }
     }
     Ok(0)

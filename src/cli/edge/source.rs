@@ -24,6 +24,7 @@ const LARGEST: usize = 16 << 20;
 /// The options that name a source. Exactly one source has to be named.
 #[derive(clap::Args)]
 #[group(skip)]
+#[command(next_help_heading = "Source of the secrets")]
 pub struct SecretSource {
     /// 1Password: the vault's name
     #[arg(long, requires = "item")]

@@ -2,6 +2,7 @@
 
 use tracing::info;
 
+use super::super::Format;
 use super::name;
 use super::write::{Manifest, save_new};
 use crate::error::{Code, Failure};
@@ -22,7 +23,7 @@ pub struct AddMcp {
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct ServerArgs {
     /// How the server is reached: http, or stdio for a program that ati runs
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub transport: String,
 
     /// The URL of the server, for http
@@ -127,10 +128,10 @@ impl ServerArgs {
     }
 }
 
-pub fn mcp(args: &AddMcp) -> Result<u8, Failure> {
+pub fn mcp(args: &AddMcp, asked: Option<Format>) -> Result<u8, Failure> {
     let name = name::check(&args.name)?;
     args.server.check()?;
-    save_new(name, &mcp_manifest(name, &args.server, &args.about)?)?;
+    save_new(name, &mcp_manifest(name, &args.server, &args.about)?, asked)?;
     if let Some(key) = &args.server.auth_key {
         info!("remember: ati key set {key} <value>");
     }
@@ -138,12 +139,12 @@ pub fn mcp(args: &AddMcp) -> Result<u8, Failure> {
 }
 
 /// Write a manifest for a server of `provider load --save`.
-pub fn save_server(name: &str, server: &ServerArgs) -> Result<(), Failure> {
+pub fn save_server(name: &str, server: &ServerArgs, asked: Option<Format>) -> Result<(), Failure> {
     let about = AboutArgs {
         description: None,
         category: None,
     };
-    save_new(name, &mcp_manifest(name, server, &about)?)
+    save_new(name, &mcp_manifest(name, server, &about)?, asked)
 }
 
 fn mcp_manifest(name: &str, server: &ServerArgs, about: &AboutArgs) -> Result<Manifest, Failure> {
@@ -166,7 +167,7 @@ fn mcp_manifest(name: &str, server: &ServerArgs, about: &AboutArgs) -> Result<Ma
     Ok(manifest)
 }
 
-pub fn cli(args: &AddCli) -> Result<u8, Failure> {
+pub fn cli(args: &AddCli, asked: Option<Format>) -> Result<u8, Failure> {
     let name = name::check(&args.name)?;
     if args.command.trim().is_empty() {
         return Err(Failure::invalid("--command is empty"));
@@ -186,7 +187,8 @@ pub fn cli(args: &AddCli) -> Result<u8, Failure> {
         .text("auth_type", "none")
         .optional("category", args.about.category.as_deref())
         .map("cli_env", &env);
-    save_new(name, &manifest)?;
+    save_new(name, &manifest, asked)?;
+    info!("nothing runs it yet: tools that are programs are not in this version");
     for key in env.iter().flat_map(|(_, value)| references(value)) {
         info!("remember: ati key set {key} <value>");
     }

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
 use toml::Value;
 use tracing::info;
 
-use super::super::file_failure;
+use super::super::{Format, file_failure, output};
 use crate::config;
 use crate::error::{Code, Failure};
 use crate::files;
@@ -96,7 +97,7 @@ pub fn manifest_path(name: &str) -> PathBuf {
 }
 
 /// Write a new manifest. An existing one is never replaced.
-pub fn save_new(name: &str, manifest: &Manifest) -> Result<(), Failure> {
+pub fn save_new(name: &str, manifest: &Manifest, asked: Option<Format>) -> Result<(), Failure> {
     let path = manifest_path(name);
     if path.exists() {
         return Err(Failure::invalid(format!(
@@ -105,7 +106,11 @@ pub fn save_new(name: &str, manifest: &Manifest) -> Result<(), Failure> {
         )));
     }
     save(&path, manifest.render().as_bytes())?;
-    info!(name, "saved manifest {}", path.display());
+    info!("saved manifest {}", path.display());
+    output::done(
+        asked,
+        || json!({"status": "saved", "name": name, "manifest": path}),
+    );
     Ok(())
 }
 
