@@ -10,7 +10,7 @@ use crate::catalog::mcp::{Mcp, Transport};
 use crate::catalog::outbound::BaseUrl;
 use crate::credential::{CredentialError, Lookup, Template};
 use crate::derived_key::{Key, KeyBuilder};
-use crate::egress::{EgressError, is_http_url};
+use crate::egress::{EgressError, host_and_port, is_http_url};
 use crate::exec::credentials::CallCredential;
 use crate::exec::mcp::{McpError, ServerSpec, Target};
 use crate::keyring::Secret;
@@ -49,10 +49,17 @@ fn server(call: &Call<'_>, mcp: &Mcp) -> Result<ServerSpec, McpError> {
                 env: env.collect::<Result<_, _>>()?,
             })
         }
-        Transport::Http { url, .. } => Ok(ServerSpec::Endpoint(match &call.upstream_override {
-            Some(url) => url.clone(),
-            None => own_url(url, &call.lookup)?,
-        })),
+        Transport::Http { url, .. } => {
+            let shown = match &call.upstream_override {
+                Some(url) => url.as_str(),
+                None => &url.text,
+            };
+            call.trail.leads_to(host_and_port(shown));
+            Ok(ServerSpec::Endpoint(match &call.upstream_override {
+                Some(url) => url.clone(),
+                None => own_url(url, &call.lookup)?,
+            }))
+        }
     }
 }
 

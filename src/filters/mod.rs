@@ -83,6 +83,8 @@ pub struct Trail {
     pub metrics: Option<Arc<RouteMetrics>>,
     /// None where the path needs no signature.
     pub verdict: Option<Verdict>,
+    /// The path leads to a route.
+    pub is_route: bool,
     pub subject: Option<Arc<Identity>>,
 }
 
@@ -102,6 +104,7 @@ pub async fn admit(
 
     let found = snapshot.routes.find(host(request), &path);
     trail.metrics = Some(snapshot.routes.metrics(found).clone());
+    trail.is_route = matches!(found, Match::Route(_));
 
     // The signature comes before the token: an unsigned request learns nothing about tokens. It
     // covers the path as received.
