@@ -14,8 +14,10 @@ mod output;
 mod provider;
 mod proxy;
 mod reference;
+mod reload;
 mod remote;
 mod run;
+mod status;
 mod token;
 mod tool;
 mod transport;
@@ -84,6 +86,10 @@ enum Command {
     Audit(audit::Command),
     /// Run the proxy server
     Proxy(proxy::Args),
+    /// Show what the running proxy is and does: its listeners, what it has loaded, its last reload
+    Status(status::Args),
+    /// Make the running proxy read its files again, and tell what became of it
+    Reload(status::Args),
     /// Load everything as `ati proxy` would, and report every problem at once
     Check(check::Args),
     /// Check this machine, the upstreams and the running proxy, with a fix for each problem found
@@ -121,7 +127,8 @@ impl Command {
     fn audience(&self) -> Option<Audience> {
         match self {
             Command::Supervise { .. } => None,
-            Command::Proxy(_) | Command::Demo(_) => Some(Audience::Machine),
+            Command::Proxy(args) => Some(args.audience()),
+            Command::Demo(_) => Some(Audience::Machine),
             Command::Run(_)
             | Command::Tool(_)
             | Command::Provider(_)
@@ -131,6 +138,8 @@ impl Command {
             | Command::Key(_)
             | Command::Token(_)
             | Command::Check(_)
+            | Command::Status(_)
+            | Command::Reload(_)
             | Command::Doctor(_)
             | Command::Edge(_)
             | Command::Version
@@ -152,6 +161,8 @@ impl Command {
             | Command::Key(_)
             | Command::Token(_) => true,
             Command::Proxy(_)
+            | Command::Status(_)
+            | Command::Reload(_)
             | Command::Check(_)
             | Command::Doctor(_)
             | Command::Demo(_)
@@ -181,6 +192,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Auth(auth::Command::Status) => auth::status(format),
         Command::Audit(command) => audit::run(command, format),
         Command::Proxy(args) => proxy::run(args),
+        Command::Status(args) => status::run(&args, format),
+        Command::Reload(args) => reload::run(&args, format),
         Command::Check(args) => check::run(&args, format),
         Command::Doctor(args) => doctor::run(&args, cli.json),
         Command::Demo(args) => demo::run(&args),
@@ -239,6 +252,9 @@ fn report(failure: &Failure, audience: Option<Audience>, format: Format, verbose
     match &failure.hint {
         Some(hint) => error!("ati command failed: {text}\n\nhint: {hint}"),
         None => error!("ati command failed: {text}"),
+    }
+    if audience == Some(Audience::Operator) {
+        return code.exit_code();
     }
     let chain = failure.chain();
     if format == Format::Json {
