@@ -48,7 +48,12 @@ pub(super) async fn answer(
     snapshot: &Snapshot,
     services: &Services,
 ) -> Result<Reply, Refusal> {
-    let Request { id, parts, body } = request;
+    let Request {
+        id,
+        parts,
+        body,
+        trail,
+    } = request;
     let limits = &snapshot.settings.tools;
     let upstream_url = parts.headers.get(UPSTREAM_URL);
     let upstream_url = upstream_url.map(|url| String::from_utf8_lossy(url.as_bytes()));
@@ -77,6 +82,7 @@ pub(super) async fn answer(
         args,
         identity,
         upstream_url: upstream_url.as_deref(),
+        trail: &trail,
     };
     let mut abandoned = services.abandon.subscribe();
     let output = tokio::select! {

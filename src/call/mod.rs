@@ -20,7 +20,7 @@ use crate::auth::{Identity, scope};
 use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, Tool, Unlisted};
 use crate::config::ToolSettings;
 use crate::credential::Lookup;
-use crate::egress::Clients;
+use crate::egress::{self, Clients};
 use crate::error::{CallError, ExecError};
 use crate::exec::credentials::SharedCredentials;
 use crate::exec::http::HttpError;
@@ -31,6 +31,7 @@ use crate::keyring::Keyring;
 use crate::request_id::RequestId;
 use crate::spool::Spooled;
 use crate::telemetry::audit::Audit;
+use crate::telemetry::trail::CallTrail;
 use audit_guard::AuditGuard;
 pub use mcp::server_of as mcp_server;
 
@@ -70,6 +71,7 @@ pub struct Request<'a> {
     /// `X-Ati-Upstream-Url`: a server that the caller names in place of the manifest's.
     pub upstream_url: Option<&'a str>,
     pub request_id: RequestId,
+    pub trail: &'a CallTrail,
 }
 
 /// The arguments of a call.
@@ -135,6 +137,7 @@ struct Call<'a> {
     /// The checked `X-Ati-Upstream-Url`.
     upstream_override: Option<Url>,
     request_id: RequestId,
+    trail: &'a CallTrail,
     context: Context<'a>,
 }
 
@@ -146,6 +149,7 @@ impl<'a> Call<'a> {
             limits: self.context.limits,
             watcher: self.context.watcher,
             request_id: self.request_id,
+            trail: self.trail,
         }
     }
 
@@ -161,6 +165,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, C
         .catalog
         .find(request.name)
         .ok_or_else(|| CallError::UnknownTool(request.name.to_owned()))?;
+    request.trail.resolved(&tool.name);
     let args = request.args.into_map().await?;
     let guard = AuditGuard::new(
         request.name,
@@ -177,6 +182,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, C
         lookup: Lookup::tool(context.keyring, request.identity.customer_id.as_deref()),
         upstream_override: None,
         request_id: request.request_id,
+        trail: request.trail,
         context,
     };
     // At debug level, because a span costs every call CPU time. Lines at higher levels have the id
@@ -323,22 +329,25 @@ async fn over_http(
         args,
         base_url: credentials::base_url(call.provider, &call.lookup)?,
     };
+    let upstream = call.provider.base_url();
+    call.trail
+        .leads_to(upstream.and_then(|url| egress::host_and_port(&url.text)));
     let credential = credentials::resolve(call)?;
     exec::http::run(&request, &credential, call.exec_context()).await
 }
 
 /// Asks an MCP server for its tools, with the operator's credentials and no tenant's.
 pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<ToolListing, McpError> {
-    let identity = Identity::unrestricted();
-    let call = listing_call(provider, &identity, context);
+    let (identity, trail) = (Identity::unrestricted(), CallTrail::default());
+    let call = listing_call(provider, &identity, &trail, context);
     let target = mcp::target(&call)?;
     exec::mcp::list_tools(&target, call.exec_context()).await
 }
 
 /// Whether the server has announced a change since that session listed its tools.
 pub fn has_changed(provider: &Arc<Provider>, listed_by: u64, context: Context<'_>) -> bool {
-    let identity = Identity::unrestricted();
-    let call = listing_call(provider, &identity, context);
+    let (identity, trail) = (Identity::unrestricted(), CallTrail::default());
+    let call = listing_call(provider, &identity, &trail, context);
     mcp::target(&call).is_ok_and(|target| {
         exec::mcp::tools_may_have_changed(&target, listed_by, call.exec_context())
     })
@@ -347,6 +356,7 @@ pub fn has_changed(provider: &Arc<Provider>, listed_by: u64, context: Context<'_
 fn listing_call<'a>(
     provider: &'a Arc<Provider>,
     identity: &'a Identity,
+    trail: &'a CallTrail,
     context: Context<'a>,
 ) -> Call<'a> {
     Call {
@@ -356,6 +366,7 @@ fn listing_call<'a>(
         lookup: Lookup::tool(context.keyring, None),
         upstream_override: None,
         request_id: RequestId::generate(),
+        trail,
         context,
     }
 }

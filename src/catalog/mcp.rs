@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::outbound::BaseUrl;
 use crate::config::Section;
 use crate::credential::Template;
+use crate::egress;
 
 /// Characters of `provider:tool`. A longer name is left out of the listing.
 const LONGEST_NAME: usize = 128;
@@ -108,16 +109,14 @@ impl Mcp {
 /// Host and port of a URL, without user, path and query, which could hold a credential. Also for
 /// a text that becomes a URL once its `${key}`s are filled in.
 pub fn address(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    let has_port = host
-        .rsplit_once(':')
-        .is_some_and(|(_, port)| !port.is_empty() && port.bytes().all(|c| c.is_ascii_digit()));
-    match scheme.to_ascii_lowercase().as_str() {
-        "http" if !has_port => format!("{host}:80"),
-        "https" if !has_port => format!("{host}:443"),
-        _ => host.to_owned(),
+    match egress::host_and_port(url) {
+        Some(address) => address.into(),
+        // The whole URL is a credential's.
+        None => url
+            .split(['/', '?', '#'])
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
     }
 }
 

@@ -25,6 +25,7 @@ use crate::keyring::Places;
 use crate::request_id::RequestId;
 use crate::snapshot::Snapshot;
 use crate::telemetry::audit::Audit;
+use crate::telemetry::trail::CallTrail;
 
 /// Seconds for which a cached listing of tools is used without asking the server again.
 const LISTING_TTL: u64 = 3600;
@@ -115,6 +116,7 @@ impl Local {
                 args,
                 identity: &self.identity,
                 upstream_url: None,
+                trail: &CallTrail::default(),
             };
             let context = Context {
                 catalog: &snapshot.catalog,

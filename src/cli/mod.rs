@@ -19,9 +19,11 @@ mod output;
 mod provider;
 mod proxy;
 mod reference;
+mod reload;
 mod remote;
 mod run;
 mod sign;
+mod status;
 mod token;
 mod tool;
 mod transport;
@@ -94,6 +96,10 @@ enum Command {
     Audit(audit::Command),
     /// Run the proxy server
     Proxy(proxy::Args),
+    /// Show what the running proxy is and does: its listeners, what it has loaded, its last reload
+    Status(status::Args),
+    /// Make the running proxy read its files again, and tell what became of it
+    Reload(status::Args),
     /// Load everything as `ati proxy` would, and report every problem at once
     Check(check::Args),
     /// Check this machine, the upstreams and the running proxy, with a fix for each problem found
@@ -157,7 +163,8 @@ impl Command {
     fn audience(&self) -> Option<Audience> {
         match self {
             Command::Supervise { .. } | Command::Complete { .. } => None,
-            Command::Proxy(_) | Command::Demo(_) => Some(Audience::Machine),
+            Command::Proxy(args) => Some(args.audience()),
+            Command::Demo(_) => Some(Audience::Machine),
             Command::Run(_)
             | Command::Tool(_)
             | Command::Provider(_)
@@ -168,6 +175,8 @@ impl Command {
             | Command::Key(_)
             | Command::Token(_)
             | Command::Check(_)
+            | Command::Status(_)
+            | Command::Reload(_)
             | Command::Doctor(_)
             | Command::Edge(_)
             | Command::Version
@@ -197,6 +206,8 @@ impl Command {
             | Command::Token(_) => true,
             Command::Proxy(_)
             | Command::Sign(_)
+            | Command::Status(_)
+            | Command::Reload(_)
             | Command::Check(_)
             | Command::Doctor(_)
             | Command::Demo(_)
@@ -247,6 +258,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Sign(args) => sign::run(&args, asked),
         Command::Audit(command) => audit::run(command, asked),
         Command::Proxy(args) => proxy::run(args),
+        Command::Status(args) => status::run(&args, format),
+        Command::Reload(args) => reload::run(&args, format),
         Command::Check(args) => check::run(&args, format),
         Command::Doctor(args) => doctor::run(&args, asked),
         Command::Demo(args) => demo::run(&args, asked),
@@ -316,6 +329,9 @@ fn report(failure: &Failure, audience: Option<Audience>, format: Format, verbose
     match &failure.hint {
         Some(hint) => error!("ati command failed: {text}\n\nhint: {hint}"),
         None => error!("ati command failed: {text}"),
+    }
+    if audience == Some(Audience::Operator) {
+        return code.exit_code();
     }
     let chain = failure.chain();
     if format == Format::Json && !std::io::stderr().is_terminal() {

@@ -1,8 +1,11 @@
 //! `ati proxy`: the server.
 
-use crate::config::{Environment, Flags};
+use std::io::IsTerminal;
+
+use crate::config::{self, Environment, Flags, LogFormat};
 use crate::error::Failure;
 use crate::server::{Server, Start};
+use crate::telemetry::Audience;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -13,6 +16,22 @@ pub struct Args {
     /// this one serves
     #[arg(long)]
     upgrade: bool,
+}
+
+impl Args {
+    /// Who reads the server's log.
+    pub fn audience(&self) -> Audience {
+        let as_text = match config::log_format(&self.flags) {
+            LogFormat::Json => false,
+            LogFormat::Text => true,
+            LogFormat::Auto => std::io::stderr().is_terminal(),
+        };
+        if as_text {
+            Audience::Operator
+        } else {
+            Audience::Machine
+        }
+    }
 }
 
 pub fn run(args: Args) -> Result<u8, Failure> {

@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use super::LogFormat;
 use crate::auth::signature::Mode;
 
 // The groups of the help text.
@@ -58,6 +59,10 @@ pub struct Flags {
     /// Address of the admin listener (/metrics, /healthz, /ready); off unless set
     #[arg(long, value_name = "IP:PORT", help_heading = LISTENING)]
     pub admin: Option<String>,
+
+    /// How the log looks; auto is text on a terminal and JSON otherwise [default: auto]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
 
     /// Write the addresses in use to this file, as JSON, once requests are served
     #[arg(long, value_name = "FILE", help_heading = LISTENING)]

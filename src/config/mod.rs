@@ -20,7 +20,7 @@ pub use cached::{CachedProvider, path as cached_provider};
 pub use conf::listener::{
     Address, EDGE, Listener, MOST_LISTENERS, Peer, Tls, TrustedProxies, check as check_listeners,
 };
-pub use conf::{KeyringSettings, Limits, LogSettings, ToolSettings};
+pub use conf::{AuditSettings, KeyringSettings, Limits, LogFormat, LogSettings, ToolSettings};
 pub use environment::{Environment, VARIABLES, ati_dir};
 pub use flags::Flags;
 pub use handler::HandlerKind;
@@ -31,7 +31,7 @@ pub use manifest::{
 };
 pub use section::Section;
 
-use conf::{Conf, ServerSettings};
+use conf::{Conf, ServerSettings, default_upgrade_socket};
 
 use crate::auth::signature;
 use crate::egress::{self, Guard};
@@ -69,6 +69,7 @@ pub struct Settings {
     pub admin_token: Option<Secret>,
     pub limits: Limits,
     pub log: LogSettings,
+    pub audit: AuditSettings,
     /// For the operator to read; none of them stops a start.
     pub warnings: Vec<Problem>,
 }
@@ -141,9 +142,30 @@ fn compose(
         admin_token: env.admin_token.clone(),
         limits: conf.limits.resolve(),
         log: conf.log.resolve(),
+        audit: conf.audit.resolve(),
         ati_dir,
         warnings,
     }
+}
+
+/// How the log of a server looks. Asked before anything else, because what is wrong with the
+/// settings is logged: a conf file that can't be read is reported later, and ignored here.
+pub fn log_format(flags: &Flags) -> LogFormat {
+    let of_conf = || {
+        Conf::read(flags.conf.as_deref(), &mut Vec::new())
+            .log
+            .format
+    };
+    flags.log_format.or_else(of_conf).unwrap_or_default()
+}
+
+/// Where the proxy with this folder and conf file listens for `ati status` and `ati reload`, and
+/// what is wrong with the conf file, which may have been right when the proxy started.
+pub fn upgrade_socket(ati_dir: &Path, conf: Option<&Path>) -> (PathBuf, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let set = Conf::read(conf, &mut problems).server.upgrade_socket;
+    let path = set.unwrap_or_else(|| default_upgrade_socket(ati_dir));
+    (path, problems)
 }
 
 fn ati_dir_of(flags: &Flags, env: &Environment) -> PathBuf {

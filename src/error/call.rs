@@ -62,6 +62,29 @@ pub enum CallError {
     Internal(&'static str),
 }
 
+/// How the upstream of a route or a tool failed, for logs and metrics. It isn't a refusal of ati's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UpstreamFailure {
+    /// One of a fixed set.
+    pub kind: &'static str,
+    /// Of an upstream that answered.
+    pub status: Option<u16>,
+}
+
+impl UpstreamFailure {
+    pub fn new(kind: &'static str) -> Self {
+        UpstreamFailure { kind, status: None }
+    }
+
+    /// It answered, and with a status that is an error.
+    pub fn status(status: u16) -> Self {
+        UpstreamFailure {
+            kind: "status",
+            status: Some(status),
+        }
+    }
+}
+
 /// What an executor's error type tells the pipeline. Executors implement it in their own folder, so
 /// that a new one changes nothing here.
 pub trait ExecFailure: Error + Send + Sync + 'static {
@@ -72,6 +95,9 @@ pub trait ExecFailure: Error + Send + Sync + 'static {
     fn outcome(&self) -> &'static str;
 
     fn code(&self) -> Code;
+
+    /// None where ati ended the call itself.
+    fn upstream_failure(&self) -> Option<UpstreamFailure>;
 
     /// The error's text for the audit line, without arguments of the caller.
     fn audit_text(&self) -> String {
@@ -90,6 +116,10 @@ impl ExecError {
 
     pub fn code(&self) -> Code {
         self.0.code()
+    }
+
+    pub fn upstream_failure(&self) -> Option<UpstreamFailure> {
+        self.0.upstream_failure()
     }
 
     pub fn audit_text(&self) -> String {
@@ -189,6 +219,17 @@ impl CallError {
     pub fn retry_after(&self) -> Option<u64> {
         if let CallError::ProviderDown { retry_after, .. } = self {
             Some(*retry_after)
+        } else {
+            None
+        }
+    }
+
+    /// None where ati ended the call itself.
+    pub fn upstream_failure(&self) -> Option<UpstreamFailure> {
+        if let CallError::Exec(error) = self {
+            error.upstream_failure()
+        } else if let CallError::ProviderDown { .. } = self {
+            Some(UpstreamFailure::new("provider_down"))
         } else {
             None
         }

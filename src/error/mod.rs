@@ -13,7 +13,7 @@ mod refusal;
 mod success;
 mod verdict;
 
-pub use call::{CallError, ExecError, ExecFailure};
+pub use call::{CallError, ExecError, ExecFailure, UpstreamFailure};
 pub use failure::{Cause, Code, Failure};
 pub use http1::too_many_connections_response;
 pub use problem::{Intro, Problem};

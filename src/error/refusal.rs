@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 
-use super::{BearerFault, CallError, Verdict};
+use super::{BearerFault, CallError, UpstreamFailure, Verdict};
 
 /// Why a request was not served. The only place where an error status is chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -264,6 +264,17 @@ impl Refusal {
             Refusal::Call(error) => error.outcome(),
             Refusal::NotImplemented => "not_implemented",
             Refusal::Internal => "internal",
+        }
+    }
+
+    /// How the upstream failed. None: the refusal is ati's own.
+    pub fn upstream_failure(&self) -> Option<UpstreamFailure> {
+        if let Refusal::Upstream(fault) = self {
+            Some(UpstreamFailure::new(fault.kind()))
+        } else if let Refusal::Call(error) = self {
+            error.upstream_failure()
+        } else {
+            None
         }
     }
 

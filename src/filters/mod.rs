@@ -86,6 +86,8 @@ pub struct Trail {
     /// Of a wrong digest, and only where the log is at debug level: whether it was made with the
     /// text of a hex secret.
     pub matches_as_text: Option<bool>,
+    /// The path leads to a route.
+    pub is_route: bool,
     pub subject: Option<Arc<Identity>>,
 }
 
@@ -105,6 +107,7 @@ pub async fn admit(
 
     let found = snapshot.routes.find(host(request), &path);
     trail.metrics = Some(snapshot.routes.metrics(found).clone());
+    trail.is_route = matches!(found, Match::Route(_));
 
     // The signature comes before the token: an unsigned request learns nothing about tokens. It
     // covers the path as received.

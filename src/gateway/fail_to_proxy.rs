@@ -30,7 +30,9 @@ pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> Fail
             ErrorSource::Internal | ErrorSource::Unset => Refusal::Internal,
         })
         .clone();
-    METRICS.refused(refusal.label());
+    if refusal.upstream_failure().is_none() {
+        METRICS.refused(refusal.label());
+    }
     if let (Refusal::Upstream(fault), Some(forward)) = (&refusal, ctx.forward()) {
         METRICS.upstream_failed(&forward.route.name, fault.kind());
     }

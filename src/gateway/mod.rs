@@ -209,10 +209,10 @@ impl ProxyHttp for Gateway {
         &self,
         _: &mut Session,
         body: &mut Option<Bytes>,
-        _end: bool,
+        end: bool,
         ctx: &mut Box<Ctx>,
     ) -> Result<Option<Duration>> {
-        upstream_response_body_filter::run(body.as_ref(), ctx)?;
+        upstream_response_body_filter::run(body.as_ref(), end, ctx)?;
         Ok(None)
     }
 
@@ -226,7 +226,7 @@ impl ProxyHttp for Gateway {
     }
 
     async fn logging(&self, session: &mut Session, e: Option<&Error>, ctx: &mut Box<Ctx>) {
-        logging::run(session, e, ctx);
+        logging::run(session, e, ctx, &self.services.audit);
     }
 
     /// Pingora's own error lines hold the URL, and so perhaps a key. The access line replaces them.

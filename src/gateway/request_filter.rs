@@ -1,5 +1,7 @@
 use pingora_error::Result;
+use pingora_http::RequestHeader;
 use pingora_proxy::Session;
+use tracing::Level;
 
 use super::load::RouteGuard;
 use super::{Ctx, refuse};
@@ -8,10 +10,18 @@ use crate::clock::unix_now;
 use crate::error::Refusal;
 use crate::filters;
 use crate::route::Match;
+use crate::telemetry::metrics::METRICS;
 use crate::telemetry::record;
 
 /// A longer job id isn't logged: no sandbox has one.
 const JOB_ID_LENGTH: usize = 128;
+
+/// The job that the request says it belongs to. Hearsay: the signature doesn't cover this header.
+pub(super) fn job_header(request: &RequestHeader) -> Option<&str> {
+    let value = request.headers.get("x-sandbox-job-id")?;
+    let id = value.to_str().ok()?;
+    (1..=JOB_ID_LENGTH).contains(&id.len()).then_some(id)
+}
 
 /// Admission. `Ok(false)` means that the request goes on to the next hook.
 pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
@@ -26,7 +36,9 @@ pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
     let route = ctx.trail.metrics.take().unwrap_or_else(unmatched);
     ctx.route = Some(RouteGuard::enter(route));
     if let Some(verdict) = ctx.trail.verdict {
-        log_signature(session, ctx, snapshot.settings.signature.mode, verdict);
+        let mode = snapshot.settings.signature.mode;
+        METRICS.signatures.count(mode.as_str(), verdict);
+        log_signature(session, ctx, mode, verdict);
     }
     match result {
         Ok(pass) => {
@@ -43,18 +55,14 @@ fn log_signature(session: &Session, ctx: &Ctx, mode: Mode, verdict: Verdict) {
         return;
     }
     let request = session.req_header();
-    let job_id = request
-        .headers
-        .get("x-sandbox-job-id")
-        .and_then(|value| value.to_str().ok())
-        .filter(|id| id.len() <= JOB_ID_LENGTH);
-    record::emit("sig_verify", |record| {
+    let target = "ati::sig_verify";
+    record::emit(Level::INFO, target, "sig_verify", |record| {
         record
             .str("request_id", ctx.request_id.text().as_str())
             .str("mode", mode.as_str())
             .bool("valid", verdict.is_valid())
             .str("reason", &verdict.reason())
-            .str("job_id", job_id.unwrap_or("none"))
+            .str("job_id", job_header(request).unwrap_or("none"))
             .str("method", request.method.as_str())
             .str(
                 "path",
@@ -63,6 +71,5 @@ fn log_signature(session: &Session, ctx: &Ctx, mode: Mode, verdict: Verdict) {
         if let Some(matches) = ctx.trail.matches_as_text {
             record.bool("matches_as_text", matches);
         }
-        record.str("target", "ati::sig_verify");
     });
 }

@@ -19,6 +19,7 @@ pub(super) fn run(request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
     prepare(request, forward, ctx)?;
     ctx.traffic.request = 0;
     ctx.dial.since = None;
+    ctx.dial.connected();
     Ok(())
 }
 

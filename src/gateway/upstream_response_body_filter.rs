@@ -1,3 +1,5 @@
+use std::time::Instant;
+
 use bytes::Bytes;
 use pingora_error::Result;
 
@@ -5,7 +7,10 @@ use super::{Ctx, refuse};
 use crate::error::{Refusal, UpstreamFault};
 
 /// A body over the cap: the caller gets 502 if nothing was sent yet, otherwise a cut connection.
-pub(super) fn run(body: Option<&Bytes>, ctx: &mut Ctx) -> Result<()> {
+pub(super) fn run(body: Option<&Bytes>, end: bool, ctx: &mut Ctx) -> Result<()> {
+    if end {
+        ctx.dial.answered = Some(Instant::now());
+    }
     ctx.traffic.response += body.map_or(0, |body| body.len() as u64);
     let cap = ctx
         .forward()

@@ -1,3 +1,5 @@
+use std::time::Instant;
+
 use http::HeaderName;
 use pingora_error::Result;
 use pingora_http::ResponseHeader;
@@ -8,6 +10,7 @@ use crate::error::{Refusal, UpstreamFault};
 use crate::{hop_by_hop, request_id};
 
 pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
+    ctx.dial.answered = Some(Instant::now());
     // ati asks for no upgrade here: WebSockets are relayed in proxy_upstream_filter.
     if response.status.as_u16() == 101 {
         return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));

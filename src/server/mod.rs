@@ -6,6 +6,7 @@
 //! | `lifecycle` | start, reload on SIGHUP, hand-over on SIGUSR2, drain on SIGTERM, systemd |
 //! | `background` | discovery of MCP tools, saving of rate-limit counters |
 //! | `admin` | the admin listener's answers |
+//! | `control` | what `ati status` and `ati reload` ask of a running process |
 //!
 //! Pingora's own server isn't used: it binds late, sleeps through its grace period and can't tell
 //! which port it got. Its proxy is driven by ati's accept loops instead, one proxy per worker
@@ -13,6 +14,7 @@
 
 mod admin;
 mod background;
+mod control;
 mod lifecycle;
 mod listen;
 
@@ -24,6 +26,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tracing::warn;
 
+pub use control::{ask_reload, ask_status};
 pub use listen::bind::Addresses;
 
 use crate::api::Services;
@@ -61,6 +64,7 @@ pub enum Start {
 /// What the parts of a running server share.
 struct Shared {
     current: Arc<ArcSwap<Snapshot>>,
+    reloader: Arc<Reloader>,
     load: Arc<Load>,
     services: Arc<Services>,
     /// The MCP servers, for operators.
@@ -130,7 +134,7 @@ impl Server {
 }
 
 /// The upgrade socket, inherited or bound. Without it everything but an upgrade works, so a failure
-/// is only logged.
+/// is only logged, and the socket is tried again later.
 fn upgrade_socket(settings: &Settings, inherited: &mut InheritedListeners) -> Option<UnixListener> {
     let path = &settings.upgrade_socket;
     if let Some(socket) = inherited.take(UPGRADE, &format!("unix:{}", path.display())) {
@@ -140,7 +144,10 @@ fn upgrade_socket(settings: &Settings, inherited: &mut InheritedListeners) -> Op
         Ok(socket) => Some(socket),
         Err(e) => {
             let causes = e.chain().join(": ");
-            warn!(error = %e, causes, "this process can't be upgraded while it runs");
+            warn!(
+                error = %e,
+                causes, "this process can't be upgraded until the upgrade socket is free"
+            );
             None
         }
     }

@@ -31,11 +31,11 @@ fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Words of a text that look like metrics of ati.
+/// Words of a text that look like metrics of ati, those of its process included.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words
-        .filter(|word| word.starts_with("ati_"))
+        .filter(|word| word.starts_with("ati_") || word.starts_with("process_"))
         .map(str::to_owned)
         .collect()
 }

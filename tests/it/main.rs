@@ -22,6 +22,7 @@ mod lifecycle;
 mod listeners;
 mod mcp;
 mod openapi;
+mod operator;
 mod passthrough;
 mod provider;
 mod request_id;

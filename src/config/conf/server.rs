@@ -91,11 +91,15 @@ impl RawServer {
             admin,
             upgrade_socket: self
                 .upgrade_socket
-                .unwrap_or_else(|| ati_dir.join(UPGRADE_SOCKET)),
+                .unwrap_or_else(|| default_upgrade_socket(ati_dir)),
             workers: self.workers.unwrap_or_else(cores),
             drain: self.drain_seconds.unwrap_or(DEFAULT_DRAIN),
         }
     }
+}
+
+pub(in crate::config) fn default_upgrade_socket(ati_dir: &Path) -> PathBuf {
+    ati_dir.join(UPGRADE_SOCKET)
 }
 
 /// IPv6 with or without brackets. Nothing means loopback.

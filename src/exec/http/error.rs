@@ -1,6 +1,6 @@
 use crate::credential::CredentialError;
 use crate::egress::EgressError;
-use crate::error::{Code, ExecFailure};
+use crate::error::{Code, ExecFailure, UpstreamFailure};
 
 /// Why an HTTP tool gave no result. No text tells a credential, or a URL that could hold one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,6 +59,22 @@ impl ExecFailure for HttpError {
             HttpError::Status { .. } | HttpError::TooManyRedirects(_) | HttpError::BadRedirect => {
                 Code::UpstreamError
             }
+        }
+    }
+
+    fn upstream_failure(&self) -> Option<UpstreamFailure> {
+        match self {
+            HttpError::Status { status, .. } => Some(UpstreamFailure::status(*status)),
+            HttpError::TooManyRedirects(_) | HttpError::BadRedirect => {
+                Some(UpstreamFailure::new("redirect"))
+            }
+            HttpError::Credential(error) => error.upstream_failure(),
+            HttpError::Egress(error) => error.upstream_failure(),
+            HttpError::PathParameter { .. }
+            | HttpError::MissingPathParameter(_)
+            | HttpError::HeaderParameter(_)
+            | HttpError::HeaderValue(_)
+            | HttpError::Base64(_) => None,
         }
     }
 

@@ -46,6 +46,8 @@ pub async fn send(
     context: ExecContext<'_>,
 ) -> Result<Response, HttpError> {
     let client = client(context.clients, source)?;
+    context.trail.attempt();
+    let _wait = context.trail.wait();
     let home = wire.url.origin();
     let mut hop = Hop {
         method: wire.method.clone(),
@@ -61,6 +63,7 @@ pub async fn send(
             .execute(request)
             .await
             .map_err(|e| failed(&e, &origin))?;
+        context.trail.answered(response.status().as_u16());
         if hop.at_origin {
             attachment.observe(response.status().as_u16());
         }

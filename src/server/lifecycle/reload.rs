@@ -1,10 +1,11 @@
 //! Reload on SIGHUP: a new snapshot replaces the old one as a whole, or the old one stays.
 
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::time::{Instant, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use serde::Serialize;
 use tokio::sync::watch;
 use tracing::{error, info, info_span, warn};
 use zeroize::Zeroizing;
@@ -14,6 +15,7 @@ use super::reload_checks::warn_about_restart;
 use super::reload_checks::{check_kept_listeners, keep_listeners, lost_protections};
 use crate::catalog::mcp::{Listing, Listings};
 use crate::catalog::{Catalog, Provider, listing_cache};
+use crate::clock::unix_now;
 use crate::config::{self, Environment, Flags};
 use crate::error::Problem;
 use crate::keyring::SessionKey;
@@ -30,6 +32,63 @@ pub enum Published {
     Outdated,
 }
 
+/// What became of a reload, as `ati reload` and `ati status` tell it.
+#[derive(Debug, Clone, Serialize)]
+pub struct ReloadReport {
+    /// `ok`, or `failed`: everything stays as it was.
+    pub outcome: &'static str,
+    /// Unix seconds.
+    pub at: u64,
+    pub ms: u64,
+    #[serde(flatten)]
+    pub loaded: Option<Loaded>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+}
+
+impl ReloadReport {
+    fn log(&self) {
+        let ms = self.ms;
+        match &self.loaded {
+            Some(loaded) => info!(
+                keyring = loaded.keyring,
+                keys = loaded.keys,
+                providers = loaded.providers,
+                tools = loaded.tools,
+                routes = loaded.routes,
+                ms,
+                "reload done"
+            ),
+            None => error!(
+                problems = self.problems.join("; "),
+                ms, "reload failed, everything stays as it was"
+            ),
+        }
+    }
+}
+
+/// What a snapshot holds.
+#[derive(Debug, Clone, Serialize)]
+pub struct Loaded {
+    pub tools: usize,
+    pub providers: usize,
+    pub routes: usize,
+    pub keyring: &'static str,
+    pub keys: usize,
+}
+
+impl Loaded {
+    pub fn of(snapshot: &Snapshot) -> Self {
+        Loaded {
+            tools: snapshot.catalog.public_count(),
+            providers: snapshot.catalog.providers().len(),
+            routes: snapshot.routes.len(),
+            keyring: snapshot.keyring.source().as_str(),
+            keys: snapshot.keyring.len(),
+        }
+    }
+}
+
 /// Makes the snapshots of a running process.
 pub struct Reloader {
     flags: Flags,
@@ -42,6 +101,7 @@ pub struct Reloader {
     listings: Mutex<Listings>,
     /// Counts the reloads.
     generation: watch::Sender<u64>,
+    last_report: Mutex<Option<ReloadReport>>,
 }
 
 /// What one build hands on to the next.
@@ -67,12 +127,18 @@ impl Reloader {
             build_lock: Mutex::new(BuildState { session_key }),
             listings: Mutex::new(listings),
             generation: watch::Sender::new(0),
+            last_report: Mutex::default(),
         }
     }
 
     /// Changes with every reload.
     pub fn generation(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
+    }
+
+    /// What became of the last reload. None before the first.
+    pub fn last_report(&self) -> Option<ReloadReport> {
+        self.last_report.lock().clone()
     }
 
     pub fn listing(&self, provider: &str) -> Option<Arc<Listing>> {
@@ -104,38 +170,53 @@ impl Reloader {
         let this = this.clone();
         let spawned = std::thread::Builder::new()
             .name("reload".into())
-            .spawn(move || this.reload());
+            .spawn(move || {
+                this.reload();
+            });
         if let Err(e) = spawned {
             METRICS.reloaded(false);
             error!(error = %e, "reload failed, everything stays as it was");
         }
     }
 
-    fn reload(&self) {
+    /// Blocks while files are read, and while another reload runs.
+    pub fn reload(&self) -> ReloadReport {
+        let started = Instant::now();
         notify::reloading();
         let mut state = self.build_lock.lock();
         let _span = info_span!("reload", generation = *self.generation.borrow() + 1).entered();
         let old = self.current.load_full();
-        let status = match self.build(&old, state.session_key.as_ref()) {
-            Ok(built) => {
-                self.swap(&old, built, &mut state);
-                METRICS.reloaded(true);
-                "serving"
-            }
+        let report = match self.build(&old, state.session_key.as_ref()) {
+            Ok(built) => ReloadReport {
+                outcome: "ok",
+                at: unix_now(),
+                loaded: Some(Loaded::of(&self.swap(&old, built, &mut state))),
+                ms: started.elapsed().as_millis() as u64,
+                problems: Vec::new(),
+            },
             Err(failure) => {
                 // Without the key, whose file is gone, every later reload would fail too.
                 if failure.session_key.is_some() {
                     state.session_key = failure.session_key;
                 }
-                METRICS.reloaded(false);
-                let problems: Vec<String> =
-                    failure.problems.iter().map(ToString::to_string).collect();
-                let problems = problems.join("; ");
-                error!(problems, "reload failed, everything stays as it was");
-                "serving; the last reload failed, see the log"
+                ReloadReport {
+                    outcome: "failed",
+                    at: unix_now(),
+                    loaded: None,
+                    ms: started.elapsed().as_millis() as u64,
+                    problems: failure.problems.iter().map(ToString::to_string).collect(),
+                }
             }
         };
-        notify::ready(status);
+        // Before it is counted: who sees the count may ask for the report.
+        *self.last_report.lock() = Some(report.clone());
+        METRICS.reloaded(report.loaded.is_some());
+        report.log();
+        notify::ready(match report.loaded {
+            Some(_) => "serving",
+            None => "serving; the last reload failed, see the log",
+        });
+        report
     }
 
     /// Builds a snapshot from the files as they are now, and refuses it where it would do less than
@@ -163,7 +244,7 @@ impl Reloader {
     }
 
     /// Replaces the old snapshot, and keeps of it what is still valid.
-    fn swap(&self, old: &Snapshot, mut built: Built, state: &mut BuildState) {
+    fn swap(&self, old: &Snapshot, mut built: Built, state: &mut BuildState) -> Arc<Snapshot> {
         state.session_key = built.session_key.take();
         for warning in &built.warnings {
             warn!("{warning}");
@@ -176,13 +257,7 @@ impl Reloader {
         self.current.store(snapshot.clone());
         self.generation.send_modify(|generation| *generation += 1);
         record_metrics(&snapshot, &built.warnings);
-        info!(
-            keyring = snapshot.keyring.source().as_str(),
-            keys = snapshot.keyring.len(),
-            providers = snapshot.catalog.providers().len(),
-            tools = snapshot.catalog.public_count(),
-            "reload done"
-        );
+        snapshot
     }
 
     /// The listings of servers that are the same as before; those of new servers from the cache on
