@@ -64,6 +64,23 @@ impl Settings {
     pub fn is_exempt(&self, path: &str) -> bool {
         self.exempt.iter().any(|pattern| pattern.matches(path))
     }
+
+    /// Whether a path below a route's prefix is exempt: only by a pattern that covers the whole
+    /// prefix, or one that is written below it.
+    pub fn is_exempt_below(&self, prefix: &str, path: &str) -> bool {
+        let covers = |pattern: &Pattern| {
+            let text = pattern.as_str();
+            let written = &text[..text.find('*').unwrap_or(text.len())];
+            let below = !prefix.is_empty()
+                && written
+                    .strip_prefix(prefix)
+                    .is_some_and(|rest| rest.starts_with('/'));
+            below || pattern.matches(prefix) || pattern.matches(&format!("{prefix}/"))
+        };
+        self.exempt
+            .iter()
+            .any(|pattern| pattern.matches(path) && covers(pattern))
+    }
 }
 
 /// The keyed HMAC state of a shared secret. It is made once per snapshot; each signature clones it.
@@ -332,6 +349,33 @@ mod tests {
                 verdict(header.as_deref(), now).reason(),
                 reason,
                 "{header:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn pattern_exempts_only_routes_whose_prefix_it_covers() {
+        let settings = Settings {
+            mode: Mode::Enforce,
+            drift_seconds: 60,
+            exempt: ["/npm/*", "/svc/open/*", "/exact"]
+                .map(Pattern::new)
+                .to_vec(),
+        };
+        for (prefix, path, exempt) in [
+            ("/npm", "/npm/x", true),
+            ("/npm/cache", "/npm/cache/x", true),
+            ("", "/npm/x", false),
+            ("/np", "/np/x", false),
+            ("/svc", "/svc/open/x", true),
+            ("/svc", "/svc/shut/x", false),
+            ("/exact", "/exact", true),
+            ("/exact", "/exact/x", false),
+        ] {
+            assert_eq!(
+                settings.is_exempt_below(prefix, path),
+                exempt,
+                "{prefix} {path}"
             );
         }
     }

@@ -14,7 +14,7 @@ use http::request::Parts;
 use crate::auth::Identity;
 use crate::auth::signature::{self, Mode, Verdict};
 use crate::error::Refusal;
-use crate::route::{self, Builtin, Endpoint, Guard, Match, Route};
+use crate::route::{self, Builtin, Endpoint, Guard, Match, Route, SignatureRule};
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::{METRICS, RouteMetrics};
 use identity::Proof;
@@ -105,8 +105,12 @@ pub async fn admit(
 
     // The signature comes before the token: an unsigned request learns nothing about tokens. It
     // covers the path as received.
-    let signature =
-        |trail: &mut Trail| check_signature(request, received, &path, snapshot, now, trail);
+    let signature = |trail: &mut Trail| {
+        if is_exempt(found, &path, &snapshot.settings.signature) {
+            return Ok(());
+        }
+        check_signature(request, received, snapshot, now, trail)
+    };
     let headers = &request.headers;
     let proof = match found.guard() {
         Guard::Signature => {
@@ -141,18 +145,27 @@ pub async fn admit(
     Ok(Admitted { target })
 }
 
+/// An exempt pattern is about paths. It must not open a route that merely has a path like it: one
+/// that is found by its host, or by a shorter prefix.
+fn is_exempt(found: Match<'_>, path: &str, settings: &signature::Settings) -> bool {
+    match found {
+        Match::Endpoint(_) | Match::Nothing => settings.is_exempt(path),
+        Match::Route(route) => match route.signature {
+            SignatureRule::ByPrefix => settings.is_exempt_below(&route.prefix, path),
+            SignatureRule::Required => false,
+            SignatureRule::Exempt => true,
+        },
+    }
+}
+
 fn check_signature(
     request: &Parts,
     received: &str,
-    path: &str,
     snapshot: &Snapshot,
     now: u64,
     trail: &mut Trail,
 ) -> Result<(), Refusal> {
     let settings = &snapshot.settings.signature;
-    if settings.is_exempt(path) {
-        return Ok(());
-    }
     let verdict = signature::check(
         snapshot.signing.as_deref(),
         settings.drift_seconds,
@@ -196,10 +209,17 @@ fn to_endpoint(
     })
 }
 
+/// An upstream answers these with the request that it got, the route's credential included. Lax
+/// servers ignore the case.
+fn traces(method: &Method) -> bool {
+    ["TRACE", "TRACK"]
+        .iter()
+        .any(|name| method.as_str().eq_ignore_ascii_case(name))
+}
+
 /// Denials come after the guard: a caller that may not use the route learns nothing of them.
 fn to_route(route: &Arc<Route>, request: &Parts, path: &str) -> Result<Forward, Refusal> {
-    // An upstream answers TRACE with the request that it got, the route's credential included.
-    if request.method == Method::TRACE {
+    if traces(&request.method) {
         return Err(Refusal::MethodNotAllowed {
             allow: "GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS",
         });

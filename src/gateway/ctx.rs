@@ -1,6 +1,6 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::HeaderWatch;
 use super::load::{InFlight, Load, RouteGuard};
@@ -61,6 +61,8 @@ pub struct Dial {
 pub struct Traffic {
     pub request: u64,
     pub response: u64,
+    /// Informational answers (1xx) of the upstream.
+    pub informational: u32,
     /// Set at the end of a tunnel.
     pub tunnel: Option<Tunnelled>,
 }
@@ -90,6 +92,12 @@ impl Ctx {
             in_flight: load.enter(),
             route: None,
         }
+    }
+
+    /// What is left of the route's total time. None where it has none.
+    pub fn time_left(&self) -> Option<Duration> {
+        let total = self.forward()?.route.total?;
+        Some(total.saturating_sub(self.started.elapsed()))
     }
 
     /// What to forward, of a request that goes to an upstream.

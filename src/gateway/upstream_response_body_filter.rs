@@ -13,5 +13,5 @@ pub(super) fn run(body: Option<&Bytes>, ctx: &mut Ctx) -> Result<()> {
     if cap.is_some_and(|cap| ctx.traffic.response > cap) {
         return refuse(ctx, Refusal::Upstream(UpstreamFault::TooLarge));
     }
-    Ok(())
+    super::check_total_time(ctx)
 }

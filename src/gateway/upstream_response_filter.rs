@@ -7,10 +7,20 @@ use super::{Ctx, refuse, respond};
 use crate::error::{Refusal, UpstreamFault};
 use crate::{hop_by_hop, request_id};
 
+/// Informational answers (1xx) that are handed on for one request. More of them are no information.
+const MOST_INFORMATIONAL: u32 = 100;
+
 pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
     // ati asks for no upgrade here: WebSockets are relayed in proxy_upstream_filter.
     if response.status.as_u16() == 101 {
         return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
+    }
+    super::check_total_time(ctx)?;
+    if response.status.is_informational() {
+        ctx.traffic.informational += 1;
+        if ctx.traffic.informational > MOST_INFORMATIONAL {
+            return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
+        }
     }
     if let Some(forward) = ctx.forward()
         && !forward.forwards_authorization
