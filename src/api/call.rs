@@ -80,11 +80,42 @@ pub(super) async fn answer(
     };
     let mut abandoned = services.abandon.subscribe();
     let output = tokio::select! {
-        output = call::run(call, context(snapshot, services)) => output.map_err(refused)?,
+        output = run(call, snapshot, services) => output.map_err(refused)?,
         // The process ends. The call is dropped, and its audit line says so.
         _ = abandoned.wait_for(|end| *end) => return Err(Refusal::Overloaded),
     };
     envelope(output, limits.timeout).map_err(|e| not_json(id, &e))
+}
+
+/// Runs the call. Where its tool may be one of an MCP server that has listed none yet, the call
+/// waits for the list, within its time.
+async fn run(
+    call: call::Request<'_>,
+    snapshot: &Snapshot,
+    services: &Services,
+) -> Result<Output, CallError> {
+    let awaited = match &services.discovery {
+        Some(discovery) if snapshot.catalog.unlisted(call.name).is_some() => discovery,
+        _ => return call::run(call, context(snapshot, services)).await,
+    };
+    let started = Instant::now();
+    let limit = snapshot.settings.tools.timeout;
+    let waited = awaited.wait_for_listing(call.name, call.identity, limit);
+    match waited.await {
+        Ok(newer) => {
+            let mut limits = newer.settings.tools.clone();
+            limits.timeout = limit.saturating_sub(started.elapsed());
+            let context = call::Context {
+                limits: &limits,
+                ..context(&newer, services)
+            };
+            call::run(call, context).await
+        }
+        Err(error) => {
+            let (waited, context) = (started.elapsed(), context(snapshot, services));
+            call::refuse(call, error, waited, context).await
+        }
+    }
 }
 
 fn refused(error: CallError) -> Refusal {

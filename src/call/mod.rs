@@ -8,6 +8,7 @@ mod shape;
 mod upstream_override;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -16,7 +17,7 @@ use tracing::Instrument as _;
 use url::Url;
 
 use crate::auth::{Identity, scope};
-use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, Tool};
+use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, Tool, Unlisted};
 use crate::config::ToolSettings;
 use crate::credential::Lookup;
 use crate::egress::Clients;
@@ -31,6 +32,7 @@ use crate::request_id::RequestId;
 use crate::spool::Spooled;
 use crate::telemetry::audit::Audit;
 use audit_guard::AuditGuard;
+pub use mcp::server_of as mcp_server;
 
 /// Arguments with more values than this are refused: a few megabytes of text can stand for
 /// gigabytes.
@@ -162,7 +164,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, C
     let args = request.args.into_map().await?;
     let guard = AuditGuard::new(
         request.name,
-        tool,
+        Some(tool),
         &args,
         request.identity,
         request.request_id,
@@ -192,6 +194,29 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, C
     outcome
 }
 
+/// Ends a call whose tool can't be looked up: its server hasn't listed its tools. `waited` is how
+/// long the call waited for that.
+pub async fn refuse(
+    request: Request<'_>,
+    error: CallError,
+    waited: Duration,
+    context: Context<'_>,
+) -> Result<Output, CallError> {
+    let args = request.args.into_map().await?;
+    let guard = AuditGuard::new(
+        request.name,
+        None,
+        &args,
+        request.identity,
+        request.request_id,
+        context.audit,
+    );
+    let guard = guard.after(waited);
+    let refused = Err(error);
+    guard.end(&refused);
+    refused
+}
+
 async fn decide(
     mut call: Call<'_>,
     tool: &Tool,
@@ -211,6 +236,15 @@ async fn decide(
 }
 
 fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
+    if tool.is_allowed(&identity.scopes) {
+        Ok(())
+    } else {
+        Err(CallError::OutOfScope(tool.name.clone()))
+    }
+}
+
+/// As [`authorize`], before the tool's server has listed it.
+pub fn authorize_unlisted(tool: &Unlisted<'_>, identity: &Identity) -> Result<(), CallError> {
     if tool.is_allowed(&identity.scopes) {
         Ok(())
     } else {

@@ -11,6 +11,7 @@ pub mod schema;
 pub mod search;
 mod specs;
 pub mod tool;
+mod unlisted;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ pub use invocation::{Dialect, HttpInvocation, Invocation, McpInvocation};
 pub use provider::{Handler, Provider};
 pub use specs::Specs;
 pub use tool::Tool;
+pub use unlisted::Unlisted;
 
 use crate::auth::Scopes;
 use crate::config::{ManifestFile, Origin};

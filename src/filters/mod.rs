@@ -83,6 +83,9 @@ pub struct Trail {
     pub metrics: Option<Arc<RouteMetrics>>,
     /// None where the path needs no signature.
     pub verdict: Option<Verdict>,
+    /// Of a wrong digest, and only where the log is at debug level: whether it was made with the
+    /// text of a hex secret.
+    pub matches_as_text: Option<bool>,
     pub subject: Option<Arc<Identity>>,
 }
 
@@ -95,6 +98,7 @@ pub async fn admit(
 ) -> Result<Admitted, Refusal> {
     // First: where a body's end is ambiguous, what follows may be a part of another request.
     framing::check(&request.headers, raw_header)?;
+    framing::check_host(request)?;
 
     // Before routing: routes, exemptions and denials all match the one path that was checked.
     let received = request.uri.path();
@@ -166,18 +170,23 @@ fn check_signature(
     trail: &mut Trail,
 ) -> Result<(), Refusal> {
     let settings = &snapshot.settings.signature;
-    let verdict = signature::check(
-        snapshot.signing.as_deref(),
-        settings.drift_seconds,
-        request
-            .headers
-            .get(signature::HEADER)
-            .map(|value| value.as_bytes()),
-        request.method.as_str(),
-        received,
-        now,
-    );
+    let mut headers = request.headers.get_all(signature::HEADER).iter();
+    let header = headers.next().map(|value| value.as_bytes());
+    let keys = snapshot.signing.as_deref();
+    let method = request.method.as_str();
+    let verdict = match headers.next() {
+        // Another server on the way may have looked at the other one.
+        Some(_) => Verdict::Malformed,
+        None => signature::check(keys, settings.drift_seconds, header, method, received, now),
+    };
     trail.verdict = Some(verdict);
+    if verdict == Verdict::Mismatch
+        && tracing::enabled!(target: "ati::sig_verify", tracing::Level::DEBUG)
+        && let Some(keys) = keys
+    {
+        let header = header.unwrap_or_default();
+        trail.matches_as_text = Some(keys.matches_as_text(header, method, received));
+    }
     if verdict == Verdict::ValidPrevious {
         METRICS.old_key_used("signature", signature::PREVIOUS);
     }

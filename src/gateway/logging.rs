@@ -1,9 +1,13 @@
+use std::net::SocketAddr;
+
+use http::Method;
 use pingora_error::Error;
 use pingora_proxy::Session;
 
 use super::Ctx;
 use crate::error::Refusal;
 use crate::route::Match;
+use crate::telemetry::metrics::METRICS;
 use crate::telemetry::record::{self, Record};
 use crate::text;
 
@@ -50,6 +54,27 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx) {
         add_ends(record, ctx);
         add_outcome(record, ctx.refusal.as_ref(), e);
         record.str("target", "ati::access");
+    });
+}
+
+/// The metrics and the access line of what never became a request: Pingora couldn't parse its
+/// header, or the header was too large. Its method and path aren't known.
+pub fn record_unparsed(refusal: &Refusal, peer: Option<SocketAddr>) {
+    METRICS.refused(refusal.label());
+    let status = refusal.status().as_u16();
+    // A method that no counter knows is counted as "other".
+    let unknown = Method::from_bytes(b"-").unwrap_or_default();
+    METRICS.route("unmatched").observe(&unknown, status, 0.0);
+    record::emit("request", |record| {
+        record
+            .num("status", status.into())
+            .str("route", "unmatched");
+        if let Some(peer) = peer {
+            record.str("peer", &peer.to_string());
+        }
+        record
+            .str("refused", refusal.label())
+            .str("target", "ati::access");
     });
 }
 

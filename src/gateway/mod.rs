@@ -2,6 +2,7 @@
 //! make the decisions; the hooks carry them out.
 
 mod body;
+mod chunks;
 mod ctx;
 mod early_request_filter;
 mod fail_to_connect;
@@ -41,6 +42,7 @@ use pingora_proxy::{FailToProxy, ProxyHttp, Session};
 pub use ctx::Ctx;
 pub use header_watch::HeaderWatch;
 pub use load::Load;
+pub use logging::record_unparsed;
 
 use crate::api::Services;
 use crate::config::Peer;

@@ -1,5 +1,6 @@
-use http::HeaderName;
-use pingora_error::Result;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderName, StatusCode};
+use pingora_error::Result as HookResult;
 use pingora_http::ResponseHeader;
 
 use super::early_request_filter::readable_id;
@@ -10,7 +11,7 @@ use crate::{hop_by_hop, request_id};
 /// Informational answers (1xx) that are handed on for one request. More of them are no information.
 const MOST_INFORMATIONAL: u32 = 100;
 
-pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
+pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> HookResult<()> {
     // ati asks for no upgrade here: WebSockets are relayed in proxy_upstream_filter.
     if response.status.as_u16() == 101 {
         return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
@@ -22,6 +23,9 @@ pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
             return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
         }
     }
+    if check_lengths(response).is_err() {
+        return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
+    }
     if let Some(forward) = ctx.forward()
         && !forward.forwards_authorization
     {
@@ -31,6 +35,28 @@ pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
     record_upstream_id(response, ctx);
     respond::add_common_headers(response, ctx)
 }
+
+/// One length, as digits, or none: callers differ in how they read two. An answer without a body
+/// has no length. (Of a length next to Transfer-Encoding, Pingora keeps the latter.)
+fn check_lengths(response: &mut ResponseHeader) -> Result<(), TwoLengths> {
+    let status = response.status;
+    if status.is_informational() || status == StatusCode::NO_CONTENT {
+        response.remove_header(&CONTENT_LENGTH);
+        return Ok(());
+    }
+    let mut lengths = response.headers.get_all(CONTENT_LENGTH).iter();
+    let Some(length) = lengths.next() else {
+        return Ok(());
+    };
+    let is_number = !length.is_empty() && length.as_bytes().iter().all(u8::is_ascii_digit);
+    if is_number && lengths.next().is_none() {
+        Ok(())
+    } else {
+        Err(TwoLengths)
+    }
+}
+
+struct TwoLengths;
 
 /// Keep the upstream's own id for the access line: its operator asks for it.
 pub(super) fn record_upstream_id(response: &ResponseHeader, ctx: &mut Ctx) {

@@ -3,6 +3,7 @@
 mod commands;
 mod failures;
 mod output;
+mod over_tls;
 
 use std::path::Path;
 use std::process::Output;
