@@ -150,6 +150,10 @@ impl HeaderWatch {
         if header > LARGEST_HEADER {
             return Err(Refusal::HeaderTooLarge);
         }
+        // First: Pingora has escaped the blanks, so that the header is longer than what came.
+        if arrival.has_odd_line && !arrival.is_pipelined {
+            return Err(BLANKS);
+        }
         if arrival.is_pipelined || arrival.total < header {
             // What was read with the request before isn't here to be looked at.
             let unseen = match body {
@@ -157,9 +161,6 @@ impl HeaderWatch {
                 BodyLength::Known(_) => Inspected::Fine,
             };
             return Ok(unseen);
-        }
-        if arrival.has_odd_line {
-            return Err(BLANKS);
         }
         let accounted = &self.accounted;
         let before = accounted.load(Ordering::Relaxed);

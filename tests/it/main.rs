@@ -19,6 +19,7 @@ mod lifecycle;
 mod listeners;
 mod mcp;
 mod openapi;
+mod parsing;
 mod passthrough;
 mod provider;
 mod request_id;
