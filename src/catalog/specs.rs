@@ -75,12 +75,10 @@ impl<'a> Specs<'a> {
             return Err("there is no folder for specs".to_owned());
         };
         let path = dir.join(name);
-        let size = std::fs::metadata(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        if size.len() > LARGEST as u64 {
-            return Err(format!("{}: too large", path.display()));
-        }
+        let text = crate::files::read_at_most(&path, LARGEST as u64)
+            .map_err(|e| format!("{}: {e}", path.display()))?;
         let text =
-            std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            String::from_utf8(text).map_err(|_| format!("{}: it is not UTF-8", path.display()))?;
         Document::parse(&text).map_err(|e| format!("{}: {e}", path.display()))
     }
 }

@@ -190,7 +190,7 @@ fn check_database(
 
 /// Reads a TOML file as a table.
 pub fn read_toml(path: &Path, problems: &mut Vec<Problem>) -> Option<toml::Table> {
-    let text = match std::fs::read_to_string(path) {
+    let text = match crate::files::read_text(path) {
         Ok(text) => text,
         Err(e) => {
             problems.push(Problem::new(format!("can't be read: {e}")).file(path));

@@ -11,6 +11,7 @@
 
 mod error;
 mod lookup;
+pub mod query;
 mod redact;
 mod template;
 

@@ -15,6 +15,10 @@ pub enum Refusal {
     AmbiguousFraming,
     /// The body doesn't follow its framing.
     BadRequest,
+    /// What HTTP/1.1 doesn't allow. The text says what.
+    Malformed(&'static str),
+    /// The header has more bytes than it may have.
+    HeaderTooLarge,
     /// A path that an upstream could read differently than ati does. The text says why.
     UnsafePath(&'static str),
     /// The sandbox's signature is not valid, in enforce mode.
@@ -138,9 +142,11 @@ pub enum AfterRefusal {
 impl Refusal {
     pub fn status(&self) -> StatusCode {
         match self {
-            Refusal::AmbiguousFraming | Refusal::BadRequest | Refusal::UnsafePath(_) => {
-                StatusCode::BAD_REQUEST
-            }
+            Refusal::AmbiguousFraming
+            | Refusal::BadRequest
+            | Refusal::Malformed(_)
+            | Refusal::UnsafePath(_) => StatusCode::BAD_REQUEST,
+            Refusal::HeaderTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Refusal::Signature(_) | Refusal::PathDenied => StatusCode::FORBIDDEN,
             Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::Upstream(fault) if fault.is_timeout() => StatusCode::GATEWAY_TIMEOUT,
@@ -168,7 +174,12 @@ impl Refusal {
                 RefusalBody::Text("bad request: the body's length can be read in two ways".into())
             }
             Refusal::BadRequest => RefusalBody::Text("bad request: malformed body".into()),
-            Refusal::UnsafePath(what) => RefusalBody::Text(format!("bad request: {what}").into()),
+            Refusal::UnsafePath(what) | Refusal::Malformed(what) => {
+                RefusalBody::Text(format!("bad request: {what}").into())
+            }
+            Refusal::HeaderTooLarge => {
+                RefusalBody::Text("request header fields too large: more than 64 KiB".into())
+            }
             Refusal::Signature(verdict) => RefusalBody::Text(verdict.reason()),
             Refusal::PathDenied => RefusalBody::Text("forbidden: path denied by policy".into()),
             Refusal::TooLarge => {
@@ -222,6 +233,8 @@ impl Refusal {
             }
             Refusal::AmbiguousFraming
             | Refusal::BadRequest
+            | Refusal::Malformed(_)
+            | Refusal::HeaderTooLarge
             | Refusal::UnsafePath(_)
             | Refusal::Signature(_)
             | Refusal::Unauthenticated(_)
@@ -245,6 +258,8 @@ impl Refusal {
         match self {
             Refusal::AmbiguousFraming => "ambiguous_framing",
             Refusal::BadRequest => "bad_request",
+            Refusal::Malformed(_) => "malformed_request",
+            Refusal::HeaderTooLarge => "header_too_large",
             Refusal::UnsafePath(_) => "unsafe_path",
             Refusal::Signature(verdict) => verdict.label(),
             Refusal::Unauthenticated(fault) => fault.label(),
@@ -282,6 +297,8 @@ impl Refusal {
         match self {
             Refusal::AmbiguousFraming
             | Refusal::BadRequest
+            | Refusal::Malformed(_)
+            | Refusal::HeaderTooLarge
             | Refusal::UnsafePath(_)
             | Refusal::Internal => AfterRefusal::CloseUnread,
             // Pingora closes the connection after a failed upstream in any case: the answer says

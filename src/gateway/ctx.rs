@@ -97,6 +97,8 @@ impl Dial {
 pub struct Traffic {
     pub request: u64,
     pub response: u64,
+    /// Informational answers (1xx) of the upstream.
+    pub informational: u32,
     /// Set at the end of a tunnel.
     pub tunnel: Option<Tunnelled>,
 }
@@ -128,6 +130,12 @@ impl Ctx {
             in_flight: load.enter(),
             route: None,
         }
+    }
+
+    /// What is left of the route's total time. None where it has none.
+    pub fn time_left(&self) -> Option<Duration> {
+        let total = self.forward()?.route.total?;
+        Some(total.saturating_sub(self.started.elapsed()))
     }
 
     /// What to forward, of a request that goes to an upstream.

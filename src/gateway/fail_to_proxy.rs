@@ -19,6 +19,10 @@ pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> Fail
         error_code: 0,
         can_reuse_downstream: false,
     };
+    let watch = ctx.header_watch.as_ref();
+    if ctx.refusal.is_none() && watch.is_some_and(|watch| watch.has_bad_chunk()) {
+        ctx.refusal = Some(Refusal::BadRequest);
+    }
     if ctx.refusal.is_none() && (has_left(e) || *e.etype() == stream::BROKEN_OFF) {
         return unanswered;
     }

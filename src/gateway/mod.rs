@@ -2,6 +2,7 @@
 //! make the decisions; the hooks carry them out.
 
 mod body;
+mod chunks;
 mod ctx;
 mod early_request_filter;
 mod fail_to_connect;
@@ -41,10 +42,11 @@ use pingora_proxy::{FailToProxy, ProxyHttp, Session};
 pub use ctx::Ctx;
 pub use header_watch::HeaderWatch;
 pub use load::Load;
+pub use logging::record_unparsed;
 
 use crate::api::Services;
 use crate::config::Peer;
-use crate::error::Refusal;
+use crate::error::{Refusal, UpstreamFault};
 use crate::snapshot::Snapshot;
 
 /// The other end of a connection, as the list of trusted proxies knows it.
@@ -97,6 +99,15 @@ fn refuse_because<T>(
 ) -> Result<T> {
     ctx.refusal = Some(refusal);
     Err(Error::because(REFUSED, "", cause))
+}
+
+/// The route's total time is looked at whenever something moves; between that, the upstream's
+/// timeouts bound the silence.
+fn check_total_time(ctx: &mut Ctx) -> Result<()> {
+    if ctx.time_left().is_some_and(|left| left.is_zero()) {
+        return refuse(ctx, Refusal::Upstream(UpstreamFault::Timeout));
+    }
+    Ok(())
 }
 
 /// The innermost cause, in the words of the operating system or of a library. None of Pingora's own

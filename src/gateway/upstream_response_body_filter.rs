@@ -18,5 +18,5 @@ pub(super) fn run(body: Option<&Bytes>, end: bool, ctx: &mut Ctx) -> Result<()> 
     if cap.is_some_and(|cap| ctx.traffic.response > cap) {
         return refuse(ctx, Refusal::Upstream(UpstreamFault::TooLarge));
     }
-    Ok(())
+    super::check_total_time(ctx)
 }

@@ -1,7 +1,8 @@
 use std::time::Instant;
 
-use http::HeaderName;
-use pingora_error::Result;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderName, StatusCode};
+use pingora_error::Result as HookResult;
 use pingora_http::ResponseHeader;
 
 use super::early_request_filter::readable_id;
@@ -9,10 +10,23 @@ use super::{Ctx, refuse, respond};
 use crate::error::{Refusal, UpstreamFault};
 use crate::{hop_by_hop, request_id};
 
-pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
+/// Informational answers (1xx) that are handed on for one request. More of them are no information.
+const MOST_INFORMATIONAL: u32 = 100;
+
+pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> HookResult<()> {
     ctx.dial.answered = Some(Instant::now());
     // ati asks for no upgrade here: WebSockets are relayed in proxy_upstream_filter.
     if response.status.as_u16() == 101 {
+        return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
+    }
+    super::check_total_time(ctx)?;
+    if response.status.is_informational() {
+        ctx.traffic.informational += 1;
+        if ctx.traffic.informational > MOST_INFORMATIONAL {
+            return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
+        }
+    }
+    if check_lengths(response).is_err() {
         return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
     }
     if let Some(forward) = ctx.forward()
@@ -24,6 +38,28 @@ pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
     record_upstream_id(response, ctx);
     respond::add_common_headers(response, ctx)
 }
+
+/// One length, as digits, or none: callers differ in how they read two. An answer without a body
+/// has no length. (Of a length next to Transfer-Encoding, Pingora keeps the latter.)
+fn check_lengths(response: &mut ResponseHeader) -> Result<(), TwoLengths> {
+    let status = response.status;
+    if status.is_informational() || status == StatusCode::NO_CONTENT {
+        response.remove_header(&CONTENT_LENGTH);
+        return Ok(());
+    }
+    let mut lengths = response.headers.get_all(CONTENT_LENGTH).iter();
+    let Some(length) = lengths.next() else {
+        return Ok(());
+    };
+    let is_number = !length.is_empty() && length.as_bytes().iter().all(u8::is_ascii_digit);
+    if is_number && lengths.next().is_none() {
+        Ok(())
+    } else {
+        Err(TwoLengths)
+    }
+}
+
+struct TwoLengths;
 
 /// Keep the upstream's own id for the access line: its operator asks for it.
 pub(super) fn record_upstream_id(response: &ResponseHeader, ctx: &mut Ctx) {

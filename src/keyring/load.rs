@@ -3,7 +3,7 @@
 //! then nothing.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -14,6 +14,7 @@ use super::locked::Locked;
 use super::sealed::SessionKey;
 use super::{Keyring, Secret, Source};
 use crate::error::Problem;
+use crate::files;
 
 /// More than any keyring needs, and little enough to read whole.
 const LIMIT: usize = 16 << 20;
@@ -206,7 +207,7 @@ enum Candidate {
 /// Opens, unlinks, then reads: without a name, no other process can read it.
 fn one_shot(places: &Places) -> Result<Option<SessionKey>, Problem> {
     let path = &places.one_shot;
-    let mut file = match File::open(path) {
+    let mut file = match files::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(unreadable(path, &e)),

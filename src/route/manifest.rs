@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use super::Guard;
-use super::passthrough::{Caps, Route, Rule};
+use super::passthrough::{Caps, Route, Rule, SignatureRule};
 use super::table::host_name;
 use crate::config::provider::{self, Auth};
 use crate::config::{ManifestFile, Section};
@@ -59,6 +59,8 @@ struct RawRoute {
     deny: Vec<String>,
     forward: Vec<String>,
     timeouts: Timeouts,
+    total: Option<Duration>,
+    signature: Option<SignatureRule>,
     caps: Caps,
     websockets: bool,
     attachment: AttachmentKey,
@@ -118,6 +120,8 @@ impl<'a> Compiler<'a> {
                 inactivity: seconds(s.take("read_timeout_seconds"), 300),
                 idle: seconds(s.take("idle_timeout_seconds"), 60),
             },
+            total: s.take("total_timeout_seconds").map(Duration::from_secs),
+            signature: read_signature(s),
             caps: Caps {
                 request: cap(s.take("max_request_bytes"), 100 << 20),
                 response: cap(s.take("max_response_bytes"), 500 << 20),
@@ -166,6 +170,18 @@ impl<'a> Compiler<'a> {
         self.attachments
             .insert(raw.attachment.clone(), attachment.clone());
         attachment
+    }
+}
+
+fn read_signature(s: &mut Section<'_>) -> Option<SignatureRule> {
+    let word: String = s.take("signature")?;
+    match word.as_str() {
+        "required" => Some(SignatureRule::Required),
+        "exempt" => Some(SignatureRule::Exempt),
+        _ => {
+            s.problem("signature", "must be \"required\" or \"exempt\"");
+            None
+        }
     }
 }
 
@@ -229,7 +245,7 @@ fn check(raw: &RawRoute, s: &mut Section<'_>) -> Option<Url> {
         raw.timeouts.idle,
     ];
     invalid(
-        timeouts.iter().any(Duration::is_zero),
+        timeouts.iter().chain(&raw.total).any(Duration::is_zero),
         "passthrough timeouts must be at least 1 second",
     );
     for pattern in raw.deny.iter().chain(&raw.forward) {
@@ -249,6 +265,10 @@ fn build(name: &str, raw: RawRoute, base: &Url, attachment: Arc<Attachment>) -> 
         HeaderValue::from_str(raw.host_override.as_deref().unwrap_or(authority)).ok()?;
     let rules = |patterns: &[String]| patterns.iter().map(|pattern| Rule::new(pattern)).collect();
     let prefix = raw.path_prefix.unwrap_or_default();
+    let by_default = match &raw.host_match {
+        Some(_) => SignatureRule::Required,
+        None => SignatureRule::ByPrefix,
+    };
     Some(Compiled {
         host: raw
             .host_match
@@ -257,6 +277,7 @@ fn build(name: &str, raw: RawRoute, base: &Url, attachment: Arc<Attachment>) -> 
             name: name.to_owned(),
             prefix: prefix.trim_end_matches('/').to_owned(),
             guard: Guard::Signature,
+            signature: raw.signature.unwrap_or(by_default),
             strip: raw.strip,
             replace: raw.replace,
             deny: rules(&raw.deny),
@@ -272,6 +293,7 @@ fn build(name: &str, raw: RawRoute, base: &Url, attachment: Arc<Attachment>) -> 
             host_header,
             attachment,
             caps: raw.caps,
+            total: raw.total,
             websockets: raw.websockets,
             metrics: METRICS.route(name),
         },
@@ -414,7 +436,17 @@ mod tests {
         ] {
             assert_eq!(ask(denied), Err(Refusal::PathDenied), "{denied}");
         }
-        for denied in ["/admin;x", "/admin;/y", "/private;a=1/x"] {
+        for denied in [
+            "/admin;x",
+            "/admin;/y",
+            "/private;a=1/x",
+            "/;x/admin",
+            "/;/admin",
+            "/;a=1/;b/admin",
+            "/%61dmin",
+            "/%3bx/admin",
+            "/%2fadmin",
+        ] {
             assert_eq!(ask(denied), Err(Refusal::PathDenied), "{denied}");
         }
         for fine in ["/administrator", "/private", "/x", "/", "/php"] {

@@ -172,6 +172,25 @@ impl Table {
         })
     }
 
+    /// A table with one route.
+    #[cfg(test)]
+    pub fn from_text(provider: &str) -> Self {
+        let text = format!("[provider]\nname = 'r'\nhandler = 'passthrough'\n{provider}");
+        let manifests = [ManifestFile::from_text("r.toml", &text)];
+        let (mut problems, egress) = (Vec::new(), egress::Settings::default());
+        let keyring = Keyring::empty();
+        let table = Table::build(
+            &manifests,
+            true,
+            &keyring,
+            &egress,
+            &mut problems,
+            &mut Vec::new(),
+        );
+        assert!(problems.is_empty(), "{problems:?}");
+        table
+    }
+
     #[cfg(test)]
     pub fn set_guards(&mut self, guard: Guard) {
         for route in &mut self.routes {

@@ -96,7 +96,7 @@ fn read(tls: &Tls, warnings: &mut Vec<Problem>) -> Result<Certificate, Problem> 
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Problem> {
     let problem = |message: String| Problem::new(message).file(path);
-    let text = std::fs::read(path).map_err(|e| problem(format!("can't be read: {e}")))?;
+    let text = crate::files::read(path).map_err(|e| problem(format!("can't be read: {e}")))?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let found = found.map_err(|e| problem(format!("not a PEM file: {e}")))?;
     if found.is_empty() {
@@ -114,7 +114,7 @@ fn expiry(certificate: &CertificateDer<'_>, path: &Path) -> Result<i64, Problem>
 
 fn key(path: &Path, warnings: &mut Vec<Problem>) -> Result<PrivateKeyDer<'static>, Problem> {
     let problem = |message: String| Problem::new(message).file(path);
-    let text = std::fs::read(path).map_err(|e| problem(format!("can't be read: {e}")))?;
+    let text = crate::files::read(path).map_err(|e| problem(format!("can't be read: {e}")))?;
     let text = Zeroizing::new(text);
     if std::fs::metadata(path).is_ok_and(|file| file.mode() & 0o007 != 0) {
         warnings.push(problem(

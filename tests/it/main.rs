@@ -23,6 +23,7 @@ mod listeners;
 mod mcp;
 mod openapi;
 mod operator;
+mod parsing;
 mod passthrough;
 mod provider;
 mod request_id;

@@ -98,6 +98,12 @@ pub(super) const PASSTHROUGH: Group = Group {
              sent in place of the credential",
         )
         .default("`[]`"),
+        field(
+            "signature",
+            Word(&["required", "exempt"]),
+            "Whether a request must be signed. Without it a route with `host_match` requires a \
+             signature, and one without is exempt if an exempt path covers its `path_prefix`",
+        ),
         field("connect_timeout_seconds", Number, "For TCP and TLS").default("5"),
         field(
             "read_timeout_seconds",
@@ -105,6 +111,12 @@ pub(super) const PASSTHROUGH: Group = Group {
             "For each pause of the upstream",
         )
         .default("300"),
+        field(
+            "total_timeout_seconds",
+            Number,
+            "For the whole request, also while bytes flow; not for WebSockets",
+        )
+        .default("none"),
         field(
             "idle_timeout_seconds",
             Number,

@@ -18,3 +18,4 @@ mod run;
 mod shut_down;
 mod signals;
 mod supervision;
+mod timed;

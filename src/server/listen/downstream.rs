@@ -1,12 +1,13 @@
 //! A caller's connection as the stream type of Pingora's sessions: a socket behind a write buffer,
 //! so that a response's header and its first bytes leave in one system call. (Only Pingora's own
-//! listeners can switch on the buffer of Pingora's own stream.)
+//! listeners can switch on the buffer of Pingora's own stream.) Over HTTP/1 the connection's watch
+//! sees the bytes before Pingora parses them.
 
 use std::io;
 use std::os::fd::RawFd;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -17,6 +18,9 @@ use pingora_core::protocols::{
     TimingDigest, UniqueID, UniqueIDType,
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufWriter, ReadBuf};
+
+use crate::error::header_too_large_response;
+use crate::gateway::HeaderWatch;
 
 /// Enough for a header and a short body.
 const BUFFER: usize = 4096;
@@ -40,6 +44,8 @@ pub struct Downstream<S> {
     socket: RawFd,
     digest: Arc<SocketDigest>,
     established: SystemTime,
+    /// None over HTTP/2, whose library has its own limits.
+    watch: Option<Arc<HeaderWatch>>,
 }
 
 impl<S: ByteStream> Downstream<S> {
@@ -52,6 +58,22 @@ impl<S: ByteStream> Downstream<S> {
             socket,
             digest: Arc::new(digest),
             established: SystemTime::now(),
+            watch: None,
+        }
+    }
+
+    /// The same connection, whose bytes this watch sees.
+    pub fn watched_by(mut self, watch: Arc<HeaderWatch>) -> Self {
+        self.watch = Some(watch);
+        self
+    }
+
+    /// Answers a header without end, and says that the caller has closed: Pingora then closes too.
+    fn refuse_header(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let answer = header_too_large_response();
+        match Pin::new(&mut self.stream).poll_write(cx, &answer) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(written) => Poll::Ready(written.map(drop)),
         }
     }
 }
@@ -69,7 +91,15 @@ impl<S: ByteStream> AsyncRead for Downstream<S> {
         {
             return Poll::Ready(Err(e));
         }
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let Some(watch) = self.watch.clone() else {
+            return Pin::new(&mut self.stream).poll_read(cx, buf);
+        };
+        if watch.is_too_large() {
+            return self.refuse_header(cx);
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        Poll::Ready(watch.received(&buf.filled()[before..]))
     }
 }
 
@@ -79,6 +109,9 @@ impl<S: ByteStream> AsyncWrite for Downstream<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if let Some(watch) = &self.watch {
+            watch.wrote();
+        }
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 

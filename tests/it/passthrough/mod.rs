@@ -3,6 +3,7 @@
 mod bodies;
 mod egress;
 mod headers;
+mod hostile;
 mod reload;
 mod routing;
 
