@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, watch};
 
+use super::run::unknown_tool;
 use super::{audit, output, problem_failure, runtime};
 use crate::api::{self, Services};
 use crate::auth::Identity;
@@ -15,7 +16,7 @@ use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{TokenFault, Verifier};
 use crate::call::{self, Args, Context, Counting, Output};
 use crate::catalog::mcp::{Listing, Listings};
-use crate::catalog::{Catalog, Provider, Tool, listing_cache};
+use crate::catalog::{Catalog, Provider, ResultFormat, Tool, listing_cache};
 use crate::clock::unix_now;
 use crate::config::{Environment, KeyringSettings, Settings};
 use crate::error::{CallError, Code, ExecError, Failure};
@@ -30,8 +31,6 @@ use crate::telemetry::audit::Audit;
 const LISTING_TTL: u64 = 3600;
 /// MCP servers that are asked at the same time.
 const CONCURRENT_LISTINGS: usize = 10;
-/// Tools that are suggested for an unknown name.
-const MOST_SUGGESTIONS: usize = 20;
 
 /// A snapshot of this machine, without a keyring: only a call that needs a credential loads that.
 pub struct Local {
@@ -78,7 +77,7 @@ impl Local {
         self.catalog()
             .find(name)
             .filter(|tool| tool.is_allowed(&self.identity.scopes))
-            .ok_or_else(|| unknown_tool(self.catalog(), &self.identity, name))
+            .ok_or_else(|| unknown_tool(name))
     }
 
     /// Call a tool. Where its name is unknown and could be a tool of an MCP server, that server is
@@ -88,7 +87,7 @@ impl Local {
         name: &str,
         args: Args,
         watcher: Option<Watcher<'_>>,
-    ) -> Result<Printable, Failure> {
+    ) -> Result<Answered, Failure> {
         let known = self.catalog().find(name);
         let unlisted = match known {
             Some(_) => None,
@@ -118,13 +117,15 @@ impl Local {
                 ..session.context()
             };
             let outcome = call::run(request, context).await;
-            let output = outcome.map_err(|error| match error {
-                CallError::UnknownTool(name) => {
-                    unknown_tool(&snapshot.catalog, &self.identity, &name)
-                }
+            let finished = outcome.map_err(|error| match error {
+                CallError::UnknownTool(name) => unknown_tool(&name),
                 error => Failure::from_error(error.code(), error),
             })?;
-            Printable::load(output).await
+            Ok(Answered {
+                result: Printable::load(finished.output).await?,
+                format: finished.format,
+                warnings: finished.warnings,
+            })
         })?
     }
 
@@ -279,6 +280,14 @@ impl Local {
     }
 }
 
+/// What a call gave.
+pub struct Answered {
+    pub result: Printable,
+    /// How the tool wants its result printed.
+    pub format: ResultFormat,
+    pub warnings: Vec<String>,
+}
+
 /// A result in memory: a command formats it as a whole before it prints it.
 pub enum Printable {
     /// JSON text.
@@ -377,25 +386,6 @@ fn add_listing(snapshot: &Snapshot, provider: &Provider, listing: Listing) -> Sn
 fn mcp_failure(error: McpError) -> Failure {
     let error = CallError::from(ExecError::from(error));
     Failure::from_error(error.code(), error)
-}
-
-fn unknown_tool(catalog: &Catalog, identity: &Identity, name: &str) -> Failure {
-    let mut message =
-        format!("Unknown tool: '{name}'. Run 'ati tool list' to see available tools.");
-    let prefix = name.split(':').next().unwrap_or_default();
-    let of_provider: Vec<&str> = catalog
-        .visible(&identity.scopes)
-        .filter(|tool| tool.provider.name == prefix)
-        .map(|tool| tool.name.as_str())
-        .take(MOST_SUGGESTIONS)
-        .collect();
-    if !of_provider.is_empty() {
-        message += " Did you mean one of:";
-        for tool in of_provider {
-            message += &format!("\n  - {tool}");
-        }
-    }
-    Failure::new(Code::ToolNotFound, message)
 }
 
 /// The caller, by its session token. Where no JWT keys are configured, no token is needed and every

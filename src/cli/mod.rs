@@ -167,15 +167,19 @@ impl Command {
 /// Run one command to its exit code.
 pub fn run(cli: Cli) -> ExitCode {
     let format = if cli.json { Format::Json } else { cli.output };
+    let (format, verbose) = match &cli.command {
+        Command::Run(args) => args.options(format, cli.verbose),
+        _ => (format, cli.verbose),
+    };
     let audience = cli.command.audience();
     if let Some(audience) = audience {
-        telemetry::init(audience, cli.verbose);
+        telemetry::init(audience, verbose);
     }
     if cli.command.creates_ati_dir() {
         init::ensure(&config::ati_dir());
     }
     let outcome = match cli.command {
-        Command::Run(args) => run::run(&args, format, cli.verbose),
+        Command::Run(args) => run::run(&args, format, verbose),
         Command::Tool(command) => tool::run(command, format),
         Command::Provider(command) => provider::run(command, format),
         Command::Auth(auth::Command::Status) => auth::status(format),
@@ -201,7 +205,7 @@ pub fn run(cli: Cli) -> ExitCode {
     };
     let code = match outcome {
         Ok(code) => code,
-        Err(failure) => report(&failure, audience, format, cli.verbose),
+        Err(failure) => report(&failure, audience, format, verbose),
     };
     telemetry::flush();
     ExitCode::from(code)

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use url::Url;
 
 use super::transport::NoAnswer;
 use super::{problem_failure, runtime};
 use crate::auth::session::{self, SESSION_TOKEN};
+use crate::call::WARNING_HEADER;
+use crate::catalog::{ResultFormat, result_format};
 use crate::config;
 use crate::egress;
 use crate::error::{Code, Failure};
@@ -35,11 +37,30 @@ struct Envelope {
     error: Option<String>,
 }
 
+/// A call that the proxy has made.
+pub struct Called {
+    pub result: Box<RawValue>,
+    /// How the tool wants its result printed.
+    pub format: ResultFormat,
+    pub warning: Option<String>,
+}
+
+/// The body of a call. The arguments stay as they were written.
+#[derive(Serialize)]
+struct CallBody<'a> {
+    tool_name: &'a str,
+    args: &'a RawValue,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    raw_args: &'a [String],
+}
+
 /// An HTTP response of the proxy.
 struct Response {
     /// The proxy's id of this request.
     request_id: Option<RequestId>,
     status: u16,
+    format: ResultFormat,
+    warning: Option<String>,
     body: String,
 }
 
@@ -77,20 +98,24 @@ impl Remote {
         self
     }
 
-    /// `POST /call`. The words of the command line are sent too, for tools that are programs.
+    /// `POST /call`. The words of the command line are sent too: for tools that are programs, and
+    /// for the texts as they were typed.
     /// `request_id` becomes the proxy's id of the call, whatever its answer is.
     pub fn call(
         &self,
         tool: &str,
-        args: &Value,
+        args: &RawValue,
         words: &[String],
         request_id: &mut Option<RequestId>,
-    ) -> Result<Box<RawValue>, Failure> {
-        let mut body = json!({"tool_name": tool, "args": args});
-        if !words.is_empty() {
-            body["raw_args"] = json!(words);
-        }
-        let answer = self.ask(Method::POST, "call", &[], Some(&body))?;
+    ) -> Result<Called, Failure> {
+        let body = CallBody {
+            tool_name: tool,
+            args,
+            raw_args: words,
+        };
+        let body = serde_json::to_string(&body)
+            .map_err(|e| Failure::new(Code::ExecutionFailed, "the call").because(e))?;
+        let answer = self.ask(Method::POST, "call", &[], Some(body))?;
         *request_id = answer.request_id;
         if answer.status != 200 {
             return Err(answer.failure());
@@ -100,7 +125,11 @@ impl Remote {
             not_json(message, e)
         })?;
         match envelope.error {
-            None => Ok(envelope.result.unwrap_or_default()),
+            None => Ok(Called {
+                result: envelope.result.unwrap_or_default(),
+                format: answer.format,
+                warning: answer.warning,
+            }),
             Some(error) => {
                 let message = format!("Proxy error (200): {error}");
                 Err(Failure::new(Code::ExecutionFailed, message))
@@ -127,7 +156,7 @@ impl Remote {
         method: Method,
         path: &str,
         query: &[(&str, &str)],
-        body: Option<&Value>,
+        body: Option<String>,
     ) -> Result<Response, Failure> {
         let mut url = self.base.clone();
         url.set_path(&format!(
@@ -148,9 +177,7 @@ impl Remote {
         }
         if let Some(body) = body {
             let json = http::HeaderValue::from_static("application/json");
-            request = request
-                .header(http::header::CONTENT_TYPE, json)
-                .body(body.to_string());
+            request = request.header(http::header::CONTENT_TYPE, json).body(body);
         }
         let failed = |e: reqwest::Error| {
             let cause = NoAnswer::new(e);
@@ -165,9 +192,13 @@ impl Remote {
         };
         runtime()?.block_on(async {
             let response = request.send().await.map_err(failed)?;
-            let id = response.headers().get(request_id::HEADER);
+            let header = |name: &str| response.headers().get(name)?.to_str().ok();
             Ok(Response {
-                request_id: id.and_then(|id| RequestId::parse(id.to_str().ok()?)),
+                request_id: header(request_id::HEADER).and_then(RequestId::parse),
+                format: header(result_format::HEADER)
+                    .and_then(ResultFormat::named)
+                    .unwrap_or_default(),
+                warning: header(WARNING_HEADER).map(str::to_owned),
                 status: response.status().as_u16(),
                 body: response.text().await.map_err(failed)?,
             })

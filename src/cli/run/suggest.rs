@@ -1,0 +1,27 @@
+//! The failure of a name that no tool has, with the names that may have been meant.
+
+use crate::catalog::nearest::suggestion;
+use crate::cli::local::Local;
+use crate::cli::remote::Remote;
+use crate::error::{Code, Failure};
+
+/// For a tool of this machine. Only tools that the caller may use are suggested.
+pub fn unknown_tool(name: &str) -> Failure {
+    let mut message =
+        format!("Unknown tool: '{name}'. Run 'ati tool list' to see available tools.");
+    // The call read what its own tool needs; another provider may be meant.
+    if let Ok(local) = Local::load() {
+        let visible = local.catalog().visible(&local.identity.scopes);
+        message += &suggestion(name, visible.map(|tool| tool.name.as_str()));
+    }
+    Failure::new(Code::ToolNotFound, message)
+}
+
+/// For a tool of the proxy, which is asked for the tools that the caller may use. Best effort.
+pub fn of_remote(remote: &Remote, name: &str, mut failure: Failure) -> Failure {
+    let listed = remote.get("tools", &[]).unwrap_or_default();
+    let tools = listed.as_array().map(Vec::as_slice).unwrap_or_default();
+    let names = tools.iter().filter_map(|tool| tool["name"].as_str());
+    failure.message += &suggestion(name, names);
+    failure
+}
