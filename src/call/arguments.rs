@@ -48,7 +48,7 @@ impl Args<'_> {
                 };
                 let parsed = json::parse(text.get(), MOST_VALUES);
                 let mut args = parsed.map_err(|e| invalid(&e))?;
-                schema.restore_digits(&mut args, text);
+                schema.restore_digits(&mut args, text, &words);
                 Ok(Given { args, words })
             }
             Args::Spooled(body) => {

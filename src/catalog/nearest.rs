@@ -1,7 +1,7 @@
 //! The names of tools that a mistyped name most likely means.
 
 /// Names that are suggested.
-const MOST: usize = 5;
+const MOST: usize = 10;
 /// How alike two names must be, from 0 to 1.
 const ALIKE: f64 = 0.8;
 /// Characters of a name that are compared.
@@ -26,7 +26,7 @@ pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Vec<&'n 
             (alike >= ALIKE || same_provider).then_some((alike, candidate))
         })
         .collect();
-    found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
     found.truncate(MOST);
     found.into_iter().map(|(_, name)| name).collect()
 }

@@ -26,7 +26,7 @@ pub struct Words<'a> {
     pub output: Option<Option<&'a str>>,
     /// `--help`, or a stray `-h`.
     pub help: bool,
-    /// The place of a stray `-`: the arguments come from standard input.
+    /// The place of a `-` that is the only stray word: the arguments come from standard input.
     pub stdin: Option<usize>,
 }
 
@@ -77,6 +77,11 @@ impl<'a> Words<'a> {
                     given.add(name, value);
                 }
             }
+        }
+        // Among other words it is one of them: `apply -f -` is the command line of a program.
+        if given.stdin.is_some() && !given.stray.is_empty() {
+            given.stdin = None;
+            given.stray.push("-");
         }
         given
     }
@@ -161,8 +166,13 @@ impl<'a> Words<'a> {
         } else {
             "write --name value, and quotes around a text with spaces".to_owned()
         };
+        let belong = if self.stray.len() == 1 {
+            "belongs"
+        } else {
+            "belong"
+        };
         let shown = shown.join(", ");
-        Some(format!("{shown}{more} belongs to no argument; {how}"))
+        Some(format!("{shown}{more} {belong} to no argument; {how}"))
     }
 }
 
@@ -316,6 +326,9 @@ mod tests {
         let parsed = Words::parse(&value);
         assert!(!parsed.help && parsed.stdin.is_none() && parsed.stray.is_empty());
         assert_eq!(Words::parse(&owned(&["--q", "-", "-"])).stdin, Some(2));
+        let program = owned(&["apply", "-f", "-"]);
+        let parsed = Words::parse(&program);
+        assert_eq!((parsed.stdin, parsed.stray.len()), (None, 3));
     }
 
     #[test]
@@ -328,13 +341,13 @@ mod tests {
         );
         assert_eq!(
             text(&["-q", "x\n"]).unwrap(),
-            "'-q', 'x ' belongs to no argument; write --q value"
+            "'-q', 'x ' belong to no argument; write --q value"
         );
         let many = ["w"; 9];
         assert!(
             text(&many)
                 .unwrap()
-                .starts_with("'w', 'w', 'w', 'w', 'w', … belongs")
+                .starts_with("'w', 'w', 'w', 'w', 'w', … belong")
         );
     }
 

@@ -47,10 +47,14 @@ impl Wanted {
     /// A value of a JSON text. `literal` is how that text writes it, where it is known.
     pub fn of_json(self, value: Value, literal: Option<&str>) -> Result<Value, String> {
         match value {
-            Value::String(text) if !self.types.is_any() && !self.types.has(Types::STRING) => self
-                .of_text(&text, |item| {
-                    item.of_json(Value::String(text.clone()), None)
-                }),
+            Value::String(text) if !self.types.is_any() && !self.types.has(Types::STRING) => {
+                // A plain text for an object is of the wrong type, not broken JSON.
+                if !self.types.has(Types::ARRAY) && !is_json_like(&text) {
+                    return Ok(Value::String(text));
+                }
+                let as_item = |item: Wanted| item.of_json(Value::String(text.clone()), None);
+                self.of_text(&text, as_item)
+            }
             Value::Array(list) if self.types.has(Types::ARRAY) && !self.items.is_any() => {
                 let items = list.into_iter().map(|one| self.item().of_json(one, None));
                 items.collect::<Result<_, _>>().map(Value::Array)
@@ -126,6 +130,12 @@ impl Wanted {
             items: Types::default(),
         }
     }
+}
+
+/// Whether a text can be JSON other than a string.
+fn is_json_like(text: &str) -> bool {
+    let first = text.trim_start().chars().next();
+    first.is_some_and(|first| matches!(first, '{' | '[' | '-' | '0'..='9' | 't' | 'f' | 'n'))
 }
 
 fn is_integer(text: &str) -> bool {
@@ -246,6 +256,8 @@ mod tests {
             let refused = wanted.of_words(&[Some(text)]).unwrap_err();
             assert!(refused.starts_with("isn't JSON: "), "{text}: {refused}");
         }
+        let plain = one(Types::OBJECT).of_json(json!("words"), None);
+        assert_eq!(plain, Ok(json!("words")));
         let twice = one(Types::STRING)
             .of_words(&[Some("a"), Some("b")])
             .unwrap_err();

@@ -227,8 +227,9 @@ impl Schema {
     }
 
     /// Puts back the digits of numbers that have to be strings: `1.10` and long numbers lose some
-    /// when they are parsed. `text` is what `args` were parsed from.
-    pub fn restore_digits(&self, args: &mut Map<String, Value>, text: &RawValue) {
+    /// when they are parsed. `text` is what `args` were parsed from; what `words` have was typed,
+    /// and [`Schema::prepare`] sees to it.
+    pub fn restore_digits(&self, args: &mut Map<String, Value>, text: &RawValue, words: &[String]) {
         let is_changed = |name: &str, value: &Value| {
             value.is_f64()
                 && self.meant(name).is_some_and(|place| {
@@ -242,10 +243,12 @@ impl Schema {
         let Ok(members) = serde_json::from_str::<Members<'_>>(text.get()) else {
             return;
         };
+        let words = Words::parse(words);
         // Of a name that is given twice, the last value counts.
         for (name, literal) in members.0.into_iter().rev() {
             if let Some(value) = args.get_mut(&*name)
                 && is_changed(&name, value)
+                && words.typed(&name, value).is_none()
             {
                 *value = Value::String(literal.get().to_owned());
             }

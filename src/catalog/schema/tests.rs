@@ -103,7 +103,7 @@ fn digits_of_a_number_for_a_string_are_restored() {
     let text = r#"{"QUERY": 123456789012345678901, "maxResults": 7.0, "either": 1.10}"#;
     let raw = RawValue::from_string(text.to_owned()).unwrap();
     let mut args: Map<String, Value> = serde_json::from_str(text).unwrap();
-    schema().restore_digits(&mut args, &raw);
+    schema().restore_digits(&mut args, &raw, &[]);
     let expected = json!({"QUERY": "123456789012345678901", "maxResults": 7.0, "either": "1.10"});
     assert_eq!(Value::Object(args), expected);
 }

@@ -1,6 +1,7 @@
 //! `ati run`: call one tool.
 
 mod given;
+mod layout;
 mod result;
 mod suggest;
 mod usage;
@@ -73,14 +74,17 @@ pub fn run(args: &Args, format: Format, verbose: bool) -> Result<u8, Failure> {
         Some(remote) => {
             debug!("mode: proxy");
             let remote = remote.for_tool(&config::ati_dir(), name);
-            if parsed.help
-                && let Some(card) = usage::of_remote(&remote.tool(name)?)
-            {
-                output::line(&card);
-                return Ok(0);
+            if parsed.help {
+                let suggest = |failure| suggest::of_remote(&remote, name, failure);
+                let described = remote.tool(name).map_err(suggest)?;
+                if let Some(card) = usage::of_remote(&described) {
+                    output::line(&card);
+                    return Ok(0);
+                }
             }
             // Only the proxy knows whether the tool is a program.
-            call_remote(&remote, name, &Given::read(file, words, &parsed)?)?
+            let given = Given::read(file, words, &parsed)?;
+            call_remote(&remote, name, &given, &parsed)?
         }
         None => {
             debug!("mode: local");
@@ -110,21 +114,30 @@ pub fn run(args: &Args, format: Format, verbose: bool) -> Result<u8, Failure> {
 }
 
 /// Call through the proxy. The call is also recorded in this machine's own audit log.
-fn call_remote(remote: &Remote, name: &str, given: &Given) -> Result<Answered, Failure> {
+fn call_remote(
+    remote: &Remote,
+    name: &str,
+    given: &Given,
+    parsed: &Words<'_>,
+) -> Result<Answered, Failure> {
     let audited = serde_json::from_str(given.args.get()).unwrap_or_default();
     let mut audit = super::audit::RemoteCall::start(name, &audited);
     let outcome = remote.call(name, &given.args, &given.words, &mut audit.request_id);
-    audit.end(outcome.as_ref().err());
+    // The proxy's answer repeats stray words, which may be anything.
+    let unquoted = Failure::invalid("Invalid arguments: words that belong to no argument");
+    let is_quoting =
+        |failure: &Failure| !parsed.stray.is_empty() && failure.code == Code::InvalidValue;
+    audit.end(match &outcome {
+        Err(failure) if is_quoting(failure) => Some(&unquoted),
+        outcome => outcome.as_ref().err(),
+    });
     match outcome {
         Ok(called) => Ok(Answered {
             result: Printable::Raw(called.result),
             format: called.format,
             warnings: called.warning.into_iter().collect(),
         }),
-        Err(failure) if failure.code == Code::ToolNotFound => {
-            Err(suggest::of_remote(remote, name, failure))
-        }
-        Err(failure) => Err(failure),
+        Err(failure) => Err(suggest::of_remote(remote, name, failure)),
     }
 }
 

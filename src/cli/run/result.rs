@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::layout;
 use crate::catalog::ResultFormat;
 use crate::cli::local::Printable;
 use crate::cli::{Format, output};
@@ -21,7 +22,10 @@ pub fn print(result: &Printable, format: Format, wanted: ResultFormat) {
         },
     };
     match (format, wanted) {
-        (Format::Text, ResultFormat::Json) => output::pretty(value),
+        (Format::Json, _) | (Format::Text, ResultFormat::Json) => match result {
+            Printable::Raw(raw) => output::line(&layout::pretty(raw.get())),
+            Printable::Json(value) => output::pretty(value),
+        },
         (Format::Text, ResultFormat::MarkdownTable) => match markdown(value) {
             Some(table) => output::line(&table),
             None => output::value(value, format),

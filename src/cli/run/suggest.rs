@@ -17,8 +17,12 @@ pub fn unknown_tool(name: &str) -> Failure {
     Failure::new(Code::ToolNotFound, message)
 }
 
-/// For a tool of the proxy, which is asked for the tools that the caller may use. Best effort.
+/// Adds suggestions to the failure of a tool that the proxy doesn't have. The proxy is asked for
+/// the tools that the caller may use; without its answer the failure stays as it is.
 pub fn of_remote(remote: &Remote, name: &str, mut failure: Failure) -> Failure {
+    if failure.code != Code::ToolNotFound {
+        return failure;
+    }
     let listed = remote.get("tools", &[]).unwrap_or_default();
     let tools = listed.as_array().map(Vec::as_slice).unwrap_or_default();
     let names = tools.iter().filter_map(|tool| tool["name"].as_str());

@@ -1,8 +1,12 @@
 //! `ati run` and `ati tool`.
 
+mod arguments;
 mod commands;
 mod failures;
+mod lossless;
 mod output;
+mod suggestions;
+mod usage;
 
 use std::path::Path;
 use std::process::Output;
