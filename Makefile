@@ -4,12 +4,12 @@ CARGO ?= cargo
 NEXTEST := $(shell command -v cargo-nextest 2>/dev/null)
 DEBUG_ATI = $$(realpath "$${CARGO_TARGET_DIR:-target}")/debug/ati
 
-.PHONY: demo test test-full lint bench docs dist deps
+.PHONY: demo test test-full lint bench docs dist deps test-deps
 
 demo: deps
 	$(CARGO) run --quiet -- demo --check
 
-test: deps
+test: test-deps
 ifdef NEXTEST
 	$(CARGO) nextest run --no-fail-fast
 else
@@ -17,7 +17,7 @@ else
 endif
 
 # Also what `test` leaves out because it is heavy, or needs programs and documents from the network.
-test-full: deps
+test-full: test-deps
 	$(CARGO) build --quiet
 	tests/wild/run "$(DEBUG_ATI)"
 	tests/deploy/run "$(DEBUG_ATI)"
@@ -52,3 +52,6 @@ docs: deps
 
 deps:
 	@scripts=$$(dirname "$(abspath $(lastword $(MAKEFILE_LIST)))"); "$$scripts/.ci/deps"
+
+test-deps:
+	@scripts=$$(dirname "$(abspath $(lastword $(MAKEFILE_LIST)))"); "$$scripts/.ci/deps" test

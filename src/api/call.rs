@@ -89,7 +89,7 @@ pub(super) async fn answer(
     };
     let mut abandoned = services.abandon.subscribe();
     let finished = tokio::select! {
-        finished = call::run(call, context(snapshot, services)) => finished.map_err(refused)?,
+        finished = run(call, snapshot, services) => finished.map_err(refused)?,
         // The process ends. The call is dropped, and its audit line says so.
         _ = abandoned.wait_for(|end| *end) => return Err(Refusal::Overloaded),
     };
@@ -122,6 +122,37 @@ fn headers(finished: &Finished) -> Vec<(HeaderName, HeaderValue)> {
         }
     }
     headers
+}
+
+/// Runs the call. Where its tool may be one of an MCP server that has listed none yet, the call
+/// waits for the list, within its time.
+async fn run(
+    call: call::Request<'_>,
+    snapshot: &Snapshot,
+    services: &Services,
+) -> Result<Finished, CallError> {
+    let awaited = match &services.discovery {
+        Some(discovery) if snapshot.catalog.unlisted(call.name).is_some() => discovery,
+        _ => return call::run(call, context(snapshot, services)).await,
+    };
+    let started = Instant::now();
+    let limit = snapshot.settings.tools.timeout;
+    let waited = awaited.wait_for_listing(call.name, call.identity, limit);
+    match waited.await {
+        Ok(newer) => {
+            let mut limits = newer.settings.tools.clone();
+            limits.timeout = limit.saturating_sub(started.elapsed());
+            let context = call::Context {
+                limits: &limits,
+                ..context(&newer, services)
+            };
+            call::run(call, context).await
+        }
+        Err(error) => {
+            let (waited, context) = (started.elapsed(), context(snapshot, services));
+            call::refuse(call, error, waited, context).await
+        }
+    }
 }
 
 fn refused(error: CallError) -> Refusal {

@@ -4,6 +4,7 @@ mod body;
 mod call;
 mod health;
 mod jwks;
+pub mod providers;
 mod reply;
 mod tools;
 
@@ -11,6 +12,7 @@ use http::request::Parts;
 use tokio::sync::watch;
 
 pub use body::{Body, BodyError, Piece};
+pub use providers::Discovery;
 pub use reply::{Reply, ReplyBody, ReplyStream, StreamError};
 
 use crate::call::{Context, Counting};
@@ -28,6 +30,8 @@ pub struct Services {
     pub audit: Audit,
     /// True once the process ends, and calls and streams under way have to end with it.
     pub abandon: watch::Sender<bool>,
+    /// None in a command, which lists tools itself.
+    pub discovery: Option<Discovery>,
 }
 
 /// The context of calls that this process serves.

@@ -7,6 +7,7 @@ use url::form_urlencoded;
 
 use super::{Reply, Request};
 use crate::auth::Identity;
+use crate::catalog::mcp::Mcp;
 use crate::catalog::{Tool, search};
 use crate::error::Refusal;
 use crate::snapshot::Snapshot;
@@ -53,6 +54,7 @@ pub(super) fn one(
         .find(&name)
         .filter(|tool| tool.is_allowed(&identity.scopes))
         .ok_or_else(|| Refusal::NoSuchTool(name.chars().take(256).collect()))?;
+    // Without the base URL: where an upstream is isn't the caller's business.
     let described = json!({
         "name": tool.name,
         "description": tool.description,
@@ -64,6 +66,11 @@ pub(super) fn one(
         "skills": tool.provider.skills,
         "input_schema": tool.input_schema(),
         "scope": tool.scope,
+        "category": tool.provider.category,
+        "handler": tool.provider.handler_name(),
+        "transport": tool.provider.mcp().map(Mcp::transport_name),
+        "provider_description": tool.provider.description,
+        "examples": tool.examples,
     });
     Reply::json(request.id, &described)
 }
@@ -77,6 +84,9 @@ fn item(tool: &Tool) -> Value {
         "tags": tool.tags,
         "skills": tool.provider.skills,
         "input_schema": tool.input_schema(),
+        "scope": tool.scope,
+        "category": tool.provider.category,
+        "handler": tool.provider.handler_name(),
     })
 }
 

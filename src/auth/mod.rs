@@ -4,6 +4,7 @@
 mod crypto;
 pub mod keys;
 pub mod rate;
+pub mod sandbox;
 pub mod scope;
 pub mod session;
 pub mod signature;

@@ -79,6 +79,14 @@ impl SigningKey {
         SigningKey(keyring::keyed(bytes))
     }
 
+    /// The key that a signer uses who takes the digits of a hex secret for the secret itself. None
+    /// where the secret isn't hex.
+    fn undecoded(secret: &Secret) -> Option<Self> {
+        let raw = secret.expose();
+        let decoded = Zeroizing::new(hex::decode(raw).unwrap_or_default());
+        (!decoded.is_empty()).then(|| SigningKey(keyring::keyed(raw)))
+    }
+
     /// The header that a sandbox would send.
     pub fn sign(&self, timestamp: u64, method: &str, path: &str) -> String {
         let tag = self.mac(&timestamp.to_string(), method, path).finalize();
@@ -100,13 +108,16 @@ impl SigningKey {
 pub struct SigningKeys {
     current: SigningKey,
     previous: Option<(SigningKey, u64)>,
+    /// The current secret taken as text, where it is hex. It proves nothing; the log tells of it.
+    undecoded: Option<SigningKey>,
 }
 
 impl SigningKeys {
     /// The signing secrets of a keyring. A date that can't be read ends the overlap, because an
     /// overlap without end would be the more dangerous mistake.
     pub fn of(keyring: &Keyring, warnings: &mut Vec<Problem>) -> Option<Self> {
-        let current = keyring.get(SIGNING_SECRET).map(SigningKey::new)?;
+        let secret = keyring.get(SIGNING_SECRET)?;
+        let current = SigningKey::new(secret);
         let not_after = match keyring.get(PREVIOUS_NOT_AFTER) {
             // An entry without a value is meant to end the overlap.
             None if keyring.names().any(|name| name == PREVIOUS_NOT_AFTER) => None,
@@ -125,7 +136,19 @@ impl SigningKeys {
         Some(SigningKeys {
             current,
             previous: previous.zip(not_after),
+            undecoded: SigningKey::undecoded(secret),
         })
+    }
+
+    /// Whether a header with a wrong digest was signed with the text of a hex secret instead of
+    /// the bytes that it stands for: the mistake of many first integrations. For the log, never for
+    /// an answer.
+    pub fn matches_as_text(&self, header: &[u8], method: &str, path: &str) -> bool {
+        let (Some(key), Some((timestamp, digits))) = (&self.undecoded, split(header)) else {
+            return false;
+        };
+        let tag = hex::decode(digits).unwrap_or_default();
+        key.mac(timestamp, method, path).verify_slice(&tag).is_ok()
     }
 
     /// Compares in constant time.
@@ -148,6 +171,7 @@ impl From<SigningKey> for SigningKeys {
         SigningKeys {
             current,
             previous: None,
+            undecoded: None,
         }
     }
 }
@@ -281,6 +305,31 @@ mod tests {
             key("73656372657").sign(1, "GET", "/"),
             key("secret").sign(1, "GET", "/")
         );
+    }
+
+    #[test]
+    fn digest_made_with_the_text_of_a_hex_secret_is_recognised_and_still_refused() {
+        let hex = "736563726574";
+        let keys = |secret: &str| {
+            let entry = (SIGNING_SECRET.to_owned(), Secret::new(secret.as_bytes()));
+            let entries = [(entry.0, entry.1.unwrap())].into_iter().collect();
+            let keyring = Keyring::new(entries, crate::keyring::Source::Credentials);
+            SigningKeys::of(&keyring, &mut Vec::new()).unwrap()
+        };
+        let as_text = SigningKey::undecoded(&Secret::new(hex.as_bytes()).unwrap()).unwrap();
+        let header = as_text.sign(1000, "GET", "/a");
+        let header = header.as_bytes();
+        let verdict = check(Some(&keys(hex)), 60, Some(header), "GET", "/a", 1000);
+        assert_eq!(verdict, Verdict::Mismatch);
+        assert!(keys(hex).matches_as_text(header, "GET", "/a"));
+        assert!(!keys(hex).matches_as_text(header, "GET", "/b"));
+        for odd in [&b"t=1000,s=zz"[..], b"t=1000,s=", b"", b"\xff"] {
+            assert!(!keys(hex).matches_as_text(odd, "GET", "/a"));
+        }
+        let other = key("other").sign(1000, "GET", "/a");
+        assert!(!keys(hex).matches_as_text(other.as_bytes(), "GET", "/a"));
+        // A secret that isn't hex has one reading.
+        assert!(SigningKey::undecoded(&Secret::new(b"secret").unwrap()).is_none());
     }
 
     #[test]

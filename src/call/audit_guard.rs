@@ -1,4 +1,4 @@
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -13,19 +13,23 @@ use crate::telemetry::audit::{self, Audit, AuditEntry};
 /// caller left or the process stops, it records the call as abandoned.
 pub struct AuditGuard<'a> {
     name: &'a str,
-    tool: &'a Tool,
+    /// None where the tool isn't known yet. Such a call isn't counted: a label of a metric is
+    /// never what a caller sent.
+    tool: Option<&'a Tool>,
     args: Box<RawValue>,
     identity: &'a Identity,
     request_id: RequestId,
     audit: &'a Audit,
     started: Instant,
+    /// Before that.
+    waited: Duration,
     ended: bool,
 }
 
 impl<'a> AuditGuard<'a> {
     pub fn new(
         name: &'a str,
-        tool: &'a Tool,
+        tool: Option<&'a Tool>,
         args: &Map<String, Value>,
         identity: &'a Identity,
         request_id: RequestId,
@@ -39,8 +43,15 @@ impl<'a> AuditGuard<'a> {
             request_id,
             audit,
             started: Instant::now(),
+            waited: Duration::ZERO,
             ended: false,
         }
+    }
+
+    /// The call had already waited so long.
+    pub fn after(mut self, waited: Duration) -> Self {
+        self.waited = waited;
+        self
     }
 
     pub fn end<T>(mut self, outcome: &Result<T, CallError>) {
@@ -52,8 +63,10 @@ impl<'a> AuditGuard<'a> {
     }
 
     fn record(&self, outcome: &'static str, error: Option<String>) {
-        let took = self.started.elapsed();
-        self.tool.metrics.observe(outcome, took.as_secs_f64());
+        let took = self.waited + self.started.elapsed();
+        if let Some(tool) = self.tool {
+            tool.metrics.observe(outcome, took.as_secs_f64());
+        }
         self.audit.record(&AuditEntry {
             ts: audit::timestamp(SystemTime::now()),
             tool: self.name,

@@ -6,14 +6,15 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::{Call, credentials};
-use crate::catalog::mcp::{Mcp, Transport};
+use crate::catalog::Provider;
+use crate::catalog::mcp::{self, Mcp, Transport};
 use crate::catalog::outbound::BaseUrl;
 use crate::credential::{CredentialError, Lookup, Template};
 use crate::derived_key::{Key, KeyBuilder};
 use crate::egress::{EgressError, is_http_url};
 use crate::exec::credentials::CallCredential;
 use crate::exec::mcp::{McpError, ServerSpec, Target};
-use crate::keyring::Secret;
+use crate::keyring::{Keyring, Secret};
 
 pub fn target(call: &Call<'_>) -> Result<Arc<Target>, McpError> {
     let provider = call.provider;
@@ -25,7 +26,11 @@ pub fn target(call: &Call<'_>) -> Result<Arc<Target>, McpError> {
         None => call.context.catalog.listing(&provider.name).cloned(),
         Some(_) => None,
     };
-    let server = server(call, mcp)?;
+    let server = server(mcp, &call.lookup, call.upstream_override.as_ref())?;
+    let address = match &call.upstream_override {
+        Some(url) => mcp::address(url.as_str()),
+        None => mcp.address(),
+    };
     Ok(Arc::new(Target {
         provider: provider.name.as_str().into(),
         key: session_key(call, &server, &credential),
@@ -34,24 +39,36 @@ pub fn target(call: &Call<'_>) -> Result<Arc<Target>, McpError> {
         source: provider.outbound.source,
         last_listing,
         manifest_url: mcp.url_text().to_owned(),
+        address,
     }))
 }
 
-fn server(call: &Call<'_>, mcp: &Mcp) -> Result<ServerSpec, McpError> {
+/// The server as the manifest has it, for checks that don't contact it. None for a provider of
+/// another handler.
+pub fn server_of(provider: &Provider, keyring: &Keyring) -> Option<Result<ServerSpec, McpError>> {
+    let lookup = Lookup::tool(keyring, None);
+    provider.mcp().map(|mcp| server(mcp, &lookup, None))
+}
+
+fn server(
+    mcp: &Mcp,
+    lookup: &Lookup<'_>,
+    upstream_override: Option<&Url>,
+) -> Result<ServerSpec, McpError> {
     match &mcp.transport {
         Transport::Stdio { command, args, env } => {
-            let env = env.iter().map(|(name, template)| {
-                Ok::<_, McpError>((name.clone(), fill(template, &call.lookup)?))
-            });
+            let env = env
+                .iter()
+                .map(|(name, template)| Ok::<_, McpError>((name.clone(), fill(template, lookup)?)));
             Ok(ServerSpec::Program {
                 program: command.clone(),
                 args: args.clone(),
                 env: env.collect::<Result<_, _>>()?,
             })
         }
-        Transport::Http { url, .. } => Ok(ServerSpec::Endpoint(match &call.upstream_override {
+        Transport::Http { url, .. } => Ok(ServerSpec::Endpoint(match upstream_override {
             Some(url) => url.clone(),
-            None => own_url(url, &call.lookup)?,
+            None => own_url(url, lookup)?,
         })),
     }
 }

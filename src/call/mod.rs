@@ -9,6 +9,7 @@ mod shape;
 mod upstream_override;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -16,7 +17,8 @@ use tracing::Instrument as _;
 use url::Url;
 
 use crate::auth::{Identity, scope};
-use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, ResultFormat, Tool};
+use crate::catalog::schema::Schema;
+use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, ResultFormat, Tool, Unlisted};
 use crate::config::ToolSettings;
 use crate::credential::Lookup;
 use crate::egress::Clients;
@@ -31,6 +33,7 @@ use crate::telemetry::audit::Audit;
 pub use arguments::{Args, MOST_VALUES};
 use arguments::{Given, validate};
 use audit_guard::AuditGuard;
+pub use mcp::server_of as mcp_server;
 
 /// The header of a `/call` answer that has what ati wants to tell the caller of a call that went
 /// well.
@@ -129,7 +132,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
     let given = request.args.parse(&tool.schema).await?;
     let guard = AuditGuard::new(
         request.name,
-        tool,
+        Some(tool),
         &given.args,
         request.identity,
         request.request_id,
@@ -159,6 +162,29 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
     outcome
 }
 
+/// Ends a call whose tool can't be looked up: its server hasn't listed its tools. `waited` is how
+/// long the call waited for that.
+pub async fn refuse(
+    request: Request<'_>,
+    error: CallError,
+    waited: Duration,
+    context: Context<'_>,
+) -> Result<Finished, CallError> {
+    let given = request.args.parse(&Schema::default()).await?;
+    let guard = AuditGuard::new(
+        request.name,
+        None,
+        &given.args,
+        request.identity,
+        request.request_id,
+        context.audit,
+    );
+    let guard = guard.after(waited);
+    let refused = Err(error);
+    guard.end(&refused);
+    refused
+}
+
 async fn decide(
     mut call: Call<'_>,
     tool: &Tool,
@@ -182,6 +208,15 @@ async fn decide(
 }
 
 fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
+    if tool.is_allowed(&identity.scopes) {
+        Ok(())
+    } else {
+        Err(CallError::OutOfScope(tool.name.clone()))
+    }
+}
+
+/// As [`authorize`], before the tool's server has listed it.
+pub fn authorize_unlisted(tool: &Unlisted<'_>, identity: &Identity) -> Result<(), CallError> {
     if tool.is_allowed(&identity.scopes) {
         Ok(())
     } else {

@@ -92,11 +92,32 @@ impl Mcp {
         }
     }
 
+    /// Host and port of the URL, for logs. A `${key}` in it stays as it is written.
+    pub fn address(&self) -> String {
+        address(self.url_text())
+    }
+
     pub fn transport_name(&self) -> &'static str {
         match self.transport {
             Transport::Stdio { .. } => "stdio",
             Transport::Http { .. } => "http",
         }
+    }
+}
+
+/// Host and port of a URL, without user, path and query, which could hold a credential. Also for
+/// a text that becomes a URL once its `${key}`s are filled in.
+pub fn address(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let has_port = host
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| !port.is_empty() && port.bytes().all(|c| c.is_ascii_digit()));
+    match scheme.to_ascii_lowercase().as_str() {
+        "http" if !has_port => format!("{host}:80"),
+        "https" if !has_port => format!("{host}:443"),
+        _ => host.to_owned(),
     }
 }
 
@@ -162,7 +183,7 @@ impl Listing {
 }
 
 /// Replaces characters that mean something in a path, a terminal or a scope.
-fn safe_name(name: &str) -> String {
+pub(super) fn safe_name(name: &str) -> String {
     let safe = |c: char| match c {
         'A'..='Z' | 'a'..='z' | '0'..='9' | '_' | '-' | '.' | '/' => c,
         _ => '_',
@@ -193,6 +214,25 @@ mod tests {
             at: 0,
             protocol: String::new(),
             tools: names.iter().map(tool).collect(),
+        }
+    }
+
+    #[test]
+    fn address_of_a_url_has_neither_user_nor_path() {
+        for (url, expected) in [
+            ("https://mcp.example.com/mcp?key=x", "mcp.example.com:443"),
+            ("http://user:secret@h:8080/x@y", "h:8080"),
+            ("http://[::1]:9/", "[::1]:9"),
+            ("https://[::1]", "[::1]:443"),
+            (
+                "https://${tenant}.example.com/mcp",
+                "${tenant}.example.com:443",
+            ),
+            ("${whole_url}/mcp", "${whole_url}"),
+            ("HTTPS://h?q", "h:443"),
+            ("", ""),
+        ] {
+            assert_eq!(address(url), expected, "{url}");
         }
     }
 

@@ -13,6 +13,7 @@ pub mod schema;
 pub mod search;
 mod specs;
 pub mod tool;
+mod unlisted;
 pub mod words;
 
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ pub use provider::{Handler, Provider};
 pub use result_format::ResultFormat;
 pub use specs::Specs;
 pub use tool::Tool;
+pub use unlisted::Unlisted;
 
 use crate::auth::Scopes;
 use crate::config::{ManifestFile, Origin};

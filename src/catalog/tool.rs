@@ -237,6 +237,6 @@ impl Tool {
 }
 
 /// The scope of a tool whose manifest names none.
-fn default_scope(name: &str, provider: &Provider) -> Option<String> {
+pub(super) fn default_scope(name: &str, provider: &Provider) -> Option<String> {
     (!provider.internal).then(|| format!("tool:{name}"))
 }

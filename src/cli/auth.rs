@@ -1,35 +1,100 @@
-//! `ati auth`: what the caller's own token says.
+//! `ati auth`: what the caller's own token says, and what the proxy makes of it.
+
+mod proxy;
+
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{Format, output, problem_failure};
+use super::remote::Remote;
+use super::{Format, output, token as token_command};
 use crate::auth::session::{self, SESSION_TOKEN};
-use crate::auth::token;
+use crate::auth::token::{self, VerificationKey, Verifier};
 use crate::clock::unix_now;
 use crate::config::Environment;
 use crate::error::{Code, Failure};
-use crate::snapshot;
+use proxy::{ProxyStatus, TokenOutcome};
+
+/// For each question to the proxy: a status must not keep its reader waiting.
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Show the subject of your session token, its scopes and when it expires
+    /// Show the subject of your session token, its scopes and when it expires; with ATI_PROXY_URL,
+    /// whether the proxy takes your signature and token, and what you may call
+    #[command(
+        visible_alias = "show",
+        after_help = "Exit code 3 where the proxy refuses the signature or the token, 4 where it \
+                      doesn't answer."
+    )]
     Status,
 }
 
-pub fn status(format: Format) -> Result<u8, Failure> {
+/// `asked`: the format that was asked for by name. Without a token and a proxy the default is a
+/// sentence for people, which existing scripts know.
+pub fn status(format: Format, asked: Option<Format>) -> Result<u8, Failure> {
+    let remote = Remote::from_environment()?.map(|remote| remote.within(TIMEOUT));
     let token = session::resolve(SESSION_TOKEN)
         .map_err(|e| Failure::new(Code::MissingKey, "session token").because(e))?;
-    let Some(token) = token else {
-        output::line("No session token set (ATI_SESSION_TOKEN not configured)");
-        output::line("Running in unrestricted mode — all tools accessible.");
-        return Ok(0);
+    let Some(remote) = remote else {
+        return match token {
+            Some(token) => without_proxy(&token, format),
+            None => {
+                no_token(asked);
+                Ok(0)
+            }
+        };
     };
-    let claims = token::inspect(&token)
+    let proxy = ProxyStatus::ask(&remote);
+    let claims = token.as_deref().and_then(token::inspect);
+    let claims = claims.map_or(Value::Null, Value::Object);
+    let verified = match &token {
+        Some(token) => verified_through(&remote, &proxy, token)?,
+        None => None,
+    };
+    let status = Status::new(&claims, verified);
+    match format {
+        Format::Json => {
+            let mut json = status.as_json();
+            json["proxy"] = proxy.as_json();
+            output::pretty(&json);
+        }
+        Format::Text | Format::Table => {
+            match (&token, claims.is_null()) {
+                (None, _) => output::line(NO_TOKEN),
+                (Some(_), true) => output::line("The session token is malformed"),
+                (Some(_), false) => status.print(),
+            }
+            proxy.print();
+        }
+    }
+    Ok(proxy.exit_code())
+}
+
+const NO_TOKEN: &str = "No session token set (ATI_SESSION_TOKEN not configured)";
+
+fn no_token(asked: Option<Format>) {
+    // `ati run` on this machine wants a token where the environment names token keys.
+    let needed = Environment::read().jwt().is_some();
+    if asked == Some(Format::Json) {
+        let mut json = Status::new(&Value::Null, None).as_json();
+        json["unrestricted"] = json!(!needed);
+        return output::pretty(&json);
+    }
+    output::line(NO_TOKEN);
+    output::line(match needed {
+        true => "Token keys are configured on this machine: a token is needed to call tools.",
+        false => "Running in unrestricted mode — all tools accessible.",
+    });
+}
+
+fn without_proxy(token: &str, format: Format) -> Result<u8, Failure> {
+    let claims = token::inspect(token)
         .ok_or_else(|| Failure::invalid("Invalid ATI_SESSION_TOKEN: not a well-formed token"))?;
     let claims = Value::Object(claims);
-    let status = Status::new(&claims, verified(&token)?);
+    let status = Status::new(&claims, verified_here(token)?);
     match format {
         Format::Json => output::pretty(&status.as_json()),
         Format::Text | Format::Table => status.print(),
@@ -37,14 +102,34 @@ pub fn status(format: Format) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Whether the token is valid. `None` where no key to verify it with is configured.
-fn verified(token: &str) -> Result<Option<bool>, Failure> {
-    let Some(jwt) = Environment::read().jwt() else {
-        return Ok(None);
-    };
-    let verifier = snapshot::load_verifier(&jwt, &mut Vec::new())
-        .map_err(|problem| problem_failure(Code::InvalidValue, &problem))?;
-    Ok(Some(verifier.verify(token, unix_now()).is_ok()))
+/// Whether the token is valid, by the key that `ati token validate` would use. `None` where there
+/// is none.
+fn verified_here(token: &str) -> Result<Option<bool>, Failure> {
+    let env = Environment::read();
+    let key = token_command::configured_key(&env)?;
+    Ok(key.map(|key| holds(&key, &env, token)))
+}
+
+/// Whether the token is valid: by what the proxy made of it; where it didn't look, by the keys that
+/// it publishes, then by those of this machine.
+fn verified_through(
+    remote: &Remote,
+    proxy: &ProxyStatus,
+    token: &str,
+) -> Result<Option<bool>, Failure> {
+    match proxy.token {
+        TokenOutcome::Accepted => Ok(Some(true)),
+        TokenOutcome::Refused(_) => Ok(Some(false)),
+        TokenOutcome::NotNeeded | TokenOutcome::Unknown => match proxy::published_keys(remote) {
+            Some(key) => Ok(Some(holds(&key, &Environment::read(), token))),
+            None => verified_here(token),
+        },
+    }
+}
+
+fn holds(key: &VerificationKey, env: &Environment, token: &str) -> bool {
+    let verifier = Verifier::new(key, &env.expectations(None, None));
+    verifier.verify(token, unix_now()).is_ok()
 }
 
 struct Status<'a> {
@@ -67,9 +152,10 @@ impl<'a> Status<'a> {
         }
     }
 
-    fn with_prefix(&self, prefix: &str) -> Vec<&'a str> {
-        let scopes = self.scopes.iter().copied();
-        scopes.filter(|scope| scope.starts_with(prefix)).collect()
+    /// How many scopes begin like this.
+    fn count(&self, prefix: &str) -> usize {
+        let scopes = self.scopes.iter();
+        scopes.filter(|scope| scope.starts_with(prefix)).count()
     }
 
     fn helps(&self) -> bool {
@@ -90,8 +176,8 @@ impl<'a> Status<'a> {
             "aud": claim("aud"),
             "scope": claim("scope"),
             "scopes": self.scopes,
-            "tool_scopes": self.with_prefix("tool:"),
-            "skill_scopes": self.with_prefix("skill:"),
+            "tool_scopes": self.count("tool:"),
+            "skill_scopes": self.count("skill:"),
             "help_enabled": self.helps(),
             "exp": claim("exp"),
             "iat": claim("iat"),
@@ -121,10 +207,7 @@ impl<'a> Status<'a> {
             }
         }
         let help = if self.helps() { "enabled" } else { "disabled" };
-        let (tools, skills) = (
-            self.with_prefix("tool:").len(),
-            self.with_prefix("skill:").len(),
-        );
+        let (tools, skills) = (self.count("tool:"), self.count("skill:"));
         line(
             "Scopes",
             &format!("{tools} tools, {skills} skills, help {help}"),

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Format, output};
+use super::{Format, mcp_servers, output};
 use crate::config::{self, Environment, Flags};
 use crate::error::{Code, Failure, Problem};
 use crate::snapshot::Snapshot;
@@ -65,8 +65,12 @@ fn load(flags: &Flags) -> (Vec<Problem>, Vec<Problem>, serde_json::Value) {
     };
     settings.keyring.places.consume = false;
     match Snapshot::build(settings, None) {
-        Ok(built) if problems.is_empty() => {
+        Ok(mut built) if problems.is_empty() => {
             let snapshot = &built.snapshot;
+            let faults = mcp_servers::faults(snapshot);
+            built
+                .warnings
+                .extend(faults.iter().map(|fault| fault.problem()));
             let summary = json!({
                 "ati_dir": snapshot.settings.ati_dir,
                 "keyring": snapshot.keyring.source().as_str(),

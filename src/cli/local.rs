@@ -91,7 +91,7 @@ impl Local {
         let known = self.catalog().find(name);
         let unlisted = match known {
             Some(_) => None,
-            None => self.server_of(name),
+            None => self.catalog().server_of(name),
         };
         // A call that will be refused needs no credential.
         let called = known
@@ -100,7 +100,11 @@ impl Local {
         self.with_session(called.or(unlisted), async |session| {
             let mut snapshot = session.snapshot.clone();
             if let Some(provider) = unlisted {
-                let listing = session.list(provider).await.map_err(mcp_failure)?.listing;
+                let listing = session
+                    .list(provider)
+                    .await
+                    .map_err(listing_failure)?
+                    .listing;
                 self.cache_listing(provider, &listing);
                 snapshot = add_listing(&snapshot, provider, listing);
             }
@@ -155,6 +159,7 @@ impl Local {
                     let cached = listings.get(&provider.name);
                     let age =
                         cached.map(|old| format!("; its tools are as of {}", output::ago(old.at)));
+                    let error = error.for_operators();
                     tracing::warn!("{}: {error}{}", provider.name, age.unwrap_or_default());
                 }
             }
@@ -197,7 +202,7 @@ impl Local {
         if self.catalog().find(name).is_some() {
             return Ok(());
         }
-        if let Some(provider) = self.server_of(name).cloned() {
+        if let Some(provider) = self.catalog().server_of(name).cloned() {
             let listing = self.probe(&provider)?;
             self.snapshot = add_listing(&self.snapshot, &provider, listing);
         }
@@ -207,7 +212,7 @@ impl Local {
     /// List the tools of one server now.
     pub fn probe(&self, provider: &Arc<Provider>) -> Result<Listing, Failure> {
         let listed = self.with_session([provider], async |session| session.list(provider).await)?;
-        let listing = listed.map_err(mcp_failure)?.listing;
+        let listing = listed.map_err(listing_failure)?.listing;
         self.cache_listing(provider, &listing);
         Ok(listing)
     }
@@ -218,15 +223,6 @@ impl Local {
             let message = format!("'{name}' can't be used: see 'ati provider validate'");
             Failure::new(Code::ProviderNotFound, message)
         })
-    }
-
-    /// The MCP provider that a tool of this name would belong to; the longest provider name wins.
-    fn server_of(&self, name: &str) -> Option<&Arc<Provider>> {
-        let matching = mcp_providers(self.catalog()).filter(|provider| {
-            let rest = name.strip_prefix(provider.name.as_str());
-            rest.is_some_and(|rest| rest.starts_with([':', '_']))
-        });
-        matching.max_by_key(|provider| provider.name.len())
     }
 
     /// Write a listing to the cache. Best effort: the listing is used all the same.
@@ -258,6 +254,7 @@ impl Local {
                 runtime: SharedState::new(&settings.ati_dir, &settings.tools),
                 audit: Audit::direct(&settings.audit_file),
                 abandon: watch::Sender::new(false),
+                discovery: None,
             },
             snapshot,
         };
@@ -383,9 +380,14 @@ fn add_listing(snapshot: &Snapshot, provider: &Provider, listing: Listing) -> Sn
     snapshot.with_listings(&listings)
 }
 
-fn mcp_failure(error: McpError) -> Failure {
+/// The failure of a server that can't list its tools, so that none can be called.
+fn listing_failure(error: McpError) -> Failure {
     let error = CallError::from(ExecError::from(error));
-    Failure::from_error(error.code(), error)
+    let code = match error.code() {
+        Code::ExecutionFailed | Code::UpstreamError => Code::ProviderUnavailable,
+        code => code,
+    };
+    Failure::from_error(code, error)
 }
 
 /// The caller, by its session token. Where no JWT keys are configured, no token is needed and every
@@ -407,7 +409,7 @@ fn identify(verifier: Option<&Verifier>) -> Result<Arc<Identity>, Failure> {
     verifier.verify(&token, unix_now()).map_err(|fault| {
         let code = match fault {
             TokenFault::Expired => Code::AuthExpired,
-            _ => Code::ScopeDenied,
+            _ => Code::InvalidToken,
         };
         Failure::new(code, "Invalid ATI_SESSION_TOKEN").because(fault)
     })

@@ -10,16 +10,19 @@ mod edge;
 mod init;
 mod key;
 mod local;
+mod mcp_servers;
 mod output;
 mod provider;
 mod proxy;
 mod reference;
 mod remote;
 mod run;
+mod sign;
 mod token;
 mod tool;
 mod transport;
 
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -76,9 +79,11 @@ enum Command {
     /// Manage the providers that tools come from
     #[command(subcommand)]
     Provider(provider::Command),
-    /// Show what your session token allows
+    /// Show what your session token allows, and whether the proxy takes it
     #[command(subcommand)]
     Auth(auth::Command),
+    /// Print the header that signs a request to a proxy
+    Sign(sign::Args),
     /// Show which tools were called
     #[command(subcommand)]
     Audit(audit::Command),
@@ -126,6 +131,7 @@ impl Command {
             | Command::Tool(_)
             | Command::Provider(_)
             | Command::Auth(_)
+            | Command::Sign(_)
             | Command::Audit(_)
             | Command::Init(_)
             | Command::Key(_)
@@ -152,6 +158,7 @@ impl Command {
             | Command::Key(_)
             | Command::Token(_) => true,
             Command::Proxy(_)
+            | Command::Sign(_)
             | Command::Check(_)
             | Command::Doctor(_)
             | Command::Demo(_)
@@ -171,6 +178,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Run(args) => args.options(format, cli.verbose),
         _ => (format, cli.verbose),
     };
+    let asked = cli.json.then_some(Format::Json);
     let audience = cli.command.audience();
     if let Some(audience) = audience {
         telemetry::init(audience, verbose);
@@ -182,7 +190,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Run(args) => run::run(&args, format, verbose),
         Command::Tool(command) => tool::run(command, format),
         Command::Provider(command) => provider::run(command, format),
-        Command::Auth(auth::Command::Status) => auth::status(format),
+        Command::Auth(auth::Command::Status) => auth::status(format, asked),
+        Command::Sign(args) => sign::run(&args, asked),
         Command::Audit(command) => audit::run(command, format),
         Command::Proxy(args) => proxy::run(args),
         Command::Check(args) => check::run(&args, format),
@@ -226,8 +235,8 @@ fn supervise(words: &[std::ffi::OsString]) -> u8 {
     ended.and_then(Result::ok).unwrap_or(127)
 }
 
-/// Print a failure: a line for people, and a JSON line for scripts where the output is JSON. The
-/// log of a server is JSON already.
+/// Print a failure: a line for people, and a JSON line for scripts where the output is JSON and
+/// stderr is no terminal, where people would read it twice. The log of a server is JSON already.
 fn report(failure: &Failure, audience: Option<Audience>, format: Format, verbose: bool) -> u8 {
     let code = failure.code;
     let text = failure.one_line();
@@ -245,7 +254,7 @@ fn report(failure: &Failure, audience: Option<Audience>, format: Format, verbose
         None => error!("ati command failed: {text}"),
     }
     let chain = failure.chain();
-    if format == Format::Json {
+    if format == Format::Json && !std::io::stderr().is_terminal() {
         output::structured_error(failure, verbose.then_some(&chain));
     } else if verbose {
         for cause in chain {

@@ -156,6 +156,15 @@ pub fn structured_error(failure: &Failure, chain: Option<&Vec<String>>) {
         "message": failure.one_line(),
         "exit_code": failure.code.exit_code(),
     });
+    if let Some(status) = failure.status {
+        error["status"] = serde_json::json!(status);
+    }
+    if let Some(id) = failure.request_id {
+        error["request_id"] = serde_json::json!(id);
+    }
+    if let Some(hint) = &failure.hint {
+        error["hint"] = serde_json::json!(hint);
+    }
     if let Some(chain) = chain {
         error["chain"] = serde_json::json!(chain);
     }

@@ -118,7 +118,8 @@ fn manifest() -> String {
 fn errors() -> String {
     let mut text = format!(
         "{MADE}# Error codes\n\nWhere the output is JSON, a failed command prints one line on \
-         stderr: `{{\"error\":{{\"code\",\"message\",\"exit_code\"}}}}`.\nWith `--verbose` it has \
+         stderr: `{{\"error\":{{\"code\",\"message\",\"exit_code\"}}}}`, unless that is a terminal.\n\
+         It may have `hint` (what to do) and, of a proxy's answer, `status` and `request_id`.\nWith `--verbose` it has \
          `chain` too, the list of causes, outermost first.\n\n| Code | Exit code |\n|---|---|\n"
     );
     for code in Code::ALL {

@@ -1,33 +1,50 @@
-//! Tool commands through a proxy: the client for the server that `ATI_PROXY_URL` names.
+//! Commands through a proxy: the client for the server that `ATI_PROXY_URL` names.
 
-use std::path::Path;
-use std::time::Duration;
+mod refused;
 
-use http::Method;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use http::header::{CONTENT_TYPE, DATE, WWW_AUTHENTICATE};
+use http::{HeaderMap, Method};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use url::Url;
 
+pub use refused::{TokenRefusal, signature_hint};
+
 use super::transport::NoAnswer;
 use super::{problem_failure, runtime};
+use crate::auth::sandbox::{self, SandboxKey};
 use crate::auth::session::{self, SESSION_TOKEN};
+use crate::auth::signature;
 use crate::call::WARNING_HEADER;
 use crate::catalog::{ResultFormat, result_format};
+use crate::clock::unix_now;
 use crate::config;
-use crate::egress;
-use crate::error::{Code, Failure};
+use crate::egress::{self, ClientIdentity};
+use crate::error::{Code, Failure, UpstreamFault};
 use crate::request_id::{self, RequestId};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
-const LONGEST_ERROR: usize = 64 << 10;
 
 pub struct Remote {
     base: Url,
-    token: Option<String>,
+    caller: Caller,
     /// An MCP server of the caller's own, sent as `X-Ati-Upstream-Url`.
     upstream_url: Option<String>,
+    timeout: Duration,
+}
+
+/// What the proxy is shown about the caller.
+pub struct Caller {
+    pub token: Option<String>,
+    /// Why a token that there is can't be read.
+    pub unreadable_token: Option<String>,
+    /// Requests are signed with it.
+    pub signing: Option<SandboxKey>,
 }
 
 /// The JSON body of an answer of `/call`.
@@ -55,13 +72,24 @@ struct CallBody<'a> {
 }
 
 /// An HTTP response of the proxy.
-struct Response {
+pub struct Response {
     /// The proxy's id of this request.
-    request_id: Option<RequestId>,
-    status: u16,
+    pub request_id: Option<RequestId>,
+    pub status: u16,
+    pub body: String,
+    /// What the status means in HTTP.
+    reason: &'static str,
+    /// The path of the request, as it was sent and signed.
+    path: String,
+    is_json: bool,
+    /// What the proxy says about the token that it refuses.
+    challenge: Option<String>,
+    /// What the proxy says about the signature, in warn mode.
+    pub signature_status: Option<String>,
+    /// Seconds by which the proxy's clock is ahead of this machine's.
+    pub clock_ahead: Option<i64>,
     format: ResultFormat,
     warning: Option<String>,
-    body: String,
 }
 
 impl Remote {
@@ -78,10 +106,16 @@ impl Remote {
             .ok()
             .filter(egress::is_http_url)
             .ok_or_else(|| Failure::invalid("ATI_PROXY_URL is not an http or https URL"))?;
+        let (token, unreadable_token) = token(SESSION_TOKEN);
         Ok(Some(Remote {
             base,
-            token: token(SESSION_TOKEN),
+            caller: Caller {
+                token,
+                unreadable_token,
+                signing: signing_key()?,
+            },
             upstream_url: None,
+            timeout: TIMEOUT,
         }))
     }
 
@@ -89,13 +123,32 @@ impl Remote {
     /// `auth_session_token_env` and `mcp_url_env`, where those variables are set.
     pub fn for_tool(mut self, ati_dir: &Path, tool: &str) -> Self {
         let named = config::session_token_env(ati_dir, tool);
-        if let Some(own) = named.and_then(|name| token(&name)) {
-            self.token = Some(own);
+        if let Some(own) = named.and_then(|name| token(&name).0) {
+            self.caller.token = Some(own);
         }
         let named = config::mcp_url_env(ati_dir, tool);
         let url = named.and_then(|name| std::env::var(name).ok());
         self.upstream_url = url.filter(|url| !url.trim().is_empty());
         self
+    }
+
+    /// With another limit on the time for an answer.
+    pub fn within(self, timeout: Duration) -> Self {
+        Remote { timeout, ..self }
+    }
+
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// Where the proxy is, without what may be a secret.
+    pub fn shown_url(&self) -> String {
+        let mut url = self.base.clone();
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        url.set_query(None);
+        url.set_fragment(None);
+        url.as_str().trim_end_matches('/').to_owned()
     }
 
     /// `POST /call`. The words of the command line are sent too: for tools that are programs, and
@@ -118,7 +171,7 @@ impl Remote {
         let answer = self.ask(Method::POST, "call", &[], Some(body))?;
         *request_id = answer.request_id;
         if answer.status != 200 {
-            return Err(answer.failure());
+            return Err(answer.failure(&self.caller));
         }
         let envelope: Envelope = serde_json::from_str(&answer.body).map_err(|e| {
             let message = "Proxy request failed: its answer is not that of an ATI proxy";
@@ -132,7 +185,10 @@ impl Remote {
             }),
             Some(error) => {
                 let message = format!("Proxy error (200): {error}");
-                Err(Failure::new(Code::ExecutionFailed, message))
+                let mut failure = Failure::new(Code::ExecutionFailed, message);
+                failure.status = Some(answer.status);
+                failure.request_id = answer.request_id;
+                Err(failure)
             }
         }
     }
@@ -140,7 +196,7 @@ impl Remote {
     pub fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, Failure> {
         let answer = self.ask(Method::GET, path, query, None)?;
         if answer.status != 200 {
-            return Err(answer.failure());
+            return Err(answer.failure(&self.caller));
         }
         serde_json::from_str(&answer.body)
             .map_err(|e| not_json("Proxy request failed: its answer is not JSON", e))
@@ -151,7 +207,8 @@ impl Remote {
         self.get(&format!("tools/{segment}"), &[])
     }
 
-    fn ask(
+    /// One request, signed where there is a secret. Every status is an answer.
+    pub fn ask(
         &self,
         method: Method,
         path: &str,
@@ -166,66 +223,113 @@ impl Remote {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        let client = egress::proxy_client(url.scheme() == "https")
+        let path = url.path().to_owned();
+        let tls = url.scheme() == "https";
+        let identity = if tls { client_identity()? } else { None };
+        let client = egress::proxy_client_as(identity, tls)
             .map_err(|problem| problem_failure(Code::ExecutionFailed, &problem))?;
-        let mut request = client.request(method, url).timeout(TIMEOUT);
-        if let Some(token) = &self.token {
+        let mut request = client.request(method.clone(), url).timeout(self.timeout);
+        if let Some(token) = &self.caller.token {
             request = request.bearer_auth(token);
+        }
+        if let Some(signing) = &self.caller.signing {
+            let signature = signing.key.sign(unix_now(), method.as_str(), &path);
+            request = request.header(signature::HEADER, signature);
         }
         if let Some(url) = &self.upstream_url {
             request = request.header("x-ati-upstream-url", url.trim());
         }
         if let Some(body) = body {
             let json = http::HeaderValue::from_static("application/json");
-            request = request.header(http::header::CONTENT_TYPE, json).body(body);
+            request = request.header(CONTENT_TYPE, json).body(body);
         }
-        let failed = |e: reqwest::Error| {
-            let cause = NoAnswer::new(e);
-            let code = if cause.is_timeout() {
-                Code::ProviderTimeout
-            } else {
-                Code::UpstreamError
-            };
-            Failure::new(code, "Proxy request failed")
-                .because(cause)
-                .hint("ATI_PROXY_URL says where the proxy is")
-        };
+        let failed = |e| no_answer(e, tls);
         runtime()?.block_on(async {
+            let sent = unix_now();
             let response = request.send().await.map_err(failed)?;
-            let header = |name: &str| response.headers().get(name)?.to_str().ok();
+            let (headers, status) = (response.headers(), response.status());
+            let text = |name| headers.get(name)?.to_str().ok().map(str::to_owned);
+            let id = text(request_id::HEADER);
             Ok(Response {
-                request_id: header(request_id::HEADER).and_then(RequestId::parse),
-                format: header(result_format::HEADER)
-                    .and_then(ResultFormat::named)
+                request_id: id.and_then(|id| RequestId::parse(&id)),
+                status: status.as_u16(),
+                format: text(result_format::HEADER)
+                    .and_then(|name| ResultFormat::named(&name))
                     .unwrap_or_default(),
-                warning: header(WARNING_HEADER).map(str::to_owned),
-                status: response.status().as_u16(),
+                warning: text(WARNING_HEADER),
+                reason: status.canonical_reason().unwrap_or_default(),
+                is_json: text(CONTENT_TYPE.as_str())
+                    .is_some_and(|kind| kind.starts_with("application/json")),
+                challenge: text(WWW_AUTHENTICATE.as_str()),
+                signature_status: text("x-signature-status"),
+                clock_ahead: clock_ahead(headers, sent, unix_now()),
+                path,
                 body: response.text().await.map_err(failed)?,
             })
         })
     }
 }
 
-impl Response {
-    /// The failure that a status means: the proxy uses each status for one kind of refusal.
-    fn failure(&self) -> Failure {
-        let code = match self.status {
-            401 => Code::AuthExpired,
-            403 => Code::ScopeDenied,
-            404 => Code::ToolNotFound,
-            400 | 422 => Code::InvalidValue,
-            429 => Code::RateExceeded,
-            502 | 503 => Code::UpstreamError,
-            504 => Code::ProviderTimeout,
-            _ => Code::ExecutionFailed,
-        };
-        let body: String = self.body.chars().take(LONGEST_ERROR).collect();
-        let failure = Failure::new(code, format!("Proxy error ({}): {body}", self.status));
-        match self.status {
-            401 => failure.hint("the token is missing, wrong or expired: ATI_SESSION_TOKEN"),
-            _ => failure,
+/// By how many seconds the clock that wrote `Date` is ahead. Nothing is known about where between
+/// the two local times the answer was made, so within them, and the second that `Date` cuts off,
+/// the clocks agree.
+fn clock_ahead(headers: &HeaderMap, sent: u64, received: u64) -> Option<i64> {
+    let date = httpdate::parse_http_date(headers.get(DATE)?.to_str().ok()?).ok()?;
+    let theirs = i64::try_from(date.duration_since(UNIX_EPOCH).ok()?.as_secs()).ok()?;
+    let (sent, received) = (i64::try_from(sent).ok()?, i64::try_from(received).ok()?);
+    Some(if theirs < sent - 1 {
+        theirs - sent
+    } else if theirs > received + 1 {
+        theirs - received
+    } else {
+        0
+    })
+}
+
+fn no_answer(error: reqwest::Error, tls: bool) -> Failure {
+    let fault = egress::fault(&error).ok();
+    let cause = NoAnswer::new(error);
+    let code = if cause.is_timeout() {
+        Code::ProviderTimeout
+    } else {
+        Code::UpstreamError
+    };
+    let failure = Failure::new(code, "Proxy request failed").because(cause);
+    failure.hint(match fault {
+        Some(UpstreamFault::Tls) => {
+            "SSL_CERT_FILE names a PEM file with the authorities to trust, for a proxy whose \
+             certificate is of your own one"
         }
-    }
+        Some(UpstreamFault::Closed) if tls => {
+            "a proxy that asks callers for a certificate ends connections like this: \
+             ATI_CLIENT_CERT and ATI_CLIENT_KEY name one"
+        }
+        _ => "ATI_PROXY_URL says where the proxy is",
+    })
+}
+
+/// The key of the sandbox's secret, where there is one.
+pub fn signing_key() -> Result<Option<SandboxKey>, Failure> {
+    sandbox::resolve().map_err(|e| Failure::from_error(Code::MissingKey, e))
+}
+
+/// The certificate of `ATI_CLIENT_CERT`. Its key may be in the same file.
+fn client_identity() -> Result<Option<ClientIdentity>, Failure> {
+    let named = |name: &str| {
+        let path = std::env::var_os(name).map(PathBuf::from);
+        path.filter(|path| !path.as_os_str().is_empty())
+    };
+    let key = named("ATI_CLIENT_KEY");
+    let Some(certificate) = named("ATI_CLIENT_CERT") else {
+        return match key {
+            None => Ok(None),
+            Some(_) => Err(Failure::invalid("ATI_CLIENT_KEY needs ATI_CLIENT_CERT")),
+        };
+    };
+    let key = key.as_ref().unwrap_or(&certificate);
+    ClientIdentity::read(&certificate, key)
+        .map(Some)
+        .map_err(|problem| problem_failure(Code::InvalidValue, &problem))
 }
 
 fn not_json(message: &str, error: serde_json::Error) -> Failure {
@@ -238,11 +342,36 @@ fn not_json(message: &str, error: serde_json::Error) -> Failure {
     }
 }
 
-/// The caller's token. A file that can't be read means no token: the proxy decides whether it needs
-/// one.
-fn token(name: &str) -> Option<String> {
-    session::resolve(name).unwrap_or_else(|e| {
-        tracing::debug!(error = %e, "{name} can't be read");
-        None
-    })
+/// The caller's token. A file that can't be read means no token, and why: the proxy decides whether
+/// it needs one.
+fn token(name: &str) -> (Option<String>, Option<String>) {
+    match session::resolve(name) {
+        Ok(token) => (token, None),
+        Err(e) => {
+            tracing::debug!(error = %e, "{name} can't be read");
+            (None, Some(e.to_string()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock_of_an_answer_made_while_it_was_waited_for_agrees() {
+        let at = |seconds: u64| {
+            let date = UNIX_EPOCH + Duration::from_secs(seconds);
+            let mut headers = HeaderMap::new();
+            let text = httpdate::fmt_http_date(date);
+            headers.insert(DATE, text.parse().unwrap());
+            clock_ahead(&headers, 1000, 1005)
+        };
+        for agreeing in [999, 1000, 1003, 1006] {
+            assert_eq!(at(agreeing), Some(0), "{agreeing}");
+        }
+        assert_eq!(at(900), Some(-100));
+        assert_eq!(at(1105), Some(100));
+        assert_eq!(clock_ahead(&HeaderMap::new(), 1000, 1005), None);
+    }
 }

@@ -242,7 +242,7 @@ fn verification_key(args: &KeyArgs, env: &Environment) -> Result<VerificationKey
 }
 
 /// The key that the proxy of this machine would verify tokens with.
-fn configured_key(env: &Environment) -> Result<Option<VerificationKey>, Failure> {
+pub(super) fn configured_key(env: &Environment) -> Result<Option<VerificationKey>, Failure> {
     let env = Environment {
         database_url: false,
         ..env.clone()

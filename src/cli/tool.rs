@@ -1,13 +1,16 @@
 //! `ati tool`: what tools there are.
 
-use serde_json::{Value, json};
+mod described;
+
+use serde_json::Value;
 use tracing::warn;
 
 use super::local::Local;
 use super::remote::Remote;
 use super::{Format, output};
-use crate::catalog::{Invocation, Tool, search};
-use crate::error::Failure;
+use crate::catalog::{Tool, search};
+use crate::error::{Code, Failure};
+use described::Described;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -56,186 +59,117 @@ fn run_local(local: &Local, command: Command, format: Format) -> Result<(), Fail
     let visible = local.catalog().visible(&local.identity.scopes);
     match command {
         Command::List { provider } => {
-            let tools: Vec<&Tool> = visible
+            let tools: Vec<Described<'_>> = visible
                 .map(AsRef::as_ref)
                 .filter(|tool: &&Tool| {
                     provider
                         .as_ref()
                         .is_none_or(|name| *name == tool.provider.name)
                 })
+                .map(Described::from)
                 .collect();
             if tools.is_empty() {
                 warn!(
                     "No tools found. Manifests are in {}",
                     crate::config::ati_dir().join("manifests").display()
                 );
-            } else {
-                list(&tools, format);
             }
+            list(&tools, format);
         }
-        Command::Info { name } => info(local.visible(&name)?, format),
+        Command::Info { name } => info(&local.visible(&name)?.as_ref().into(), format),
         Command::Search { query } => {
             let query = query.join(" ");
             let found = search::search(visible, &query);
-            if found.is_empty() {
-                warn!("No tools match '{query}'");
-            }
-            let items: Vec<Value> = found.into_iter().map(|tool| found_item(tool)).collect();
-            match format {
-                Format::Json => output::pretty(&items),
-                Format::Table if !items.is_empty() => output::value(&Value::Array(items), format),
-                _ => items.iter().for_each(|item| summary(item, "tool")),
-            }
+            let tools: Vec<Described<'_>> = found
+                .into_iter()
+                .map(|tool| Described::from(tool.as_ref()))
+                .collect();
+            matches(&tools, &query, format);
         }
     }
     Ok(())
 }
 
 fn run_remote(remote: &Remote, command: Command, format: Format) -> Result<(), Failure> {
-    let listed = match command {
+    match command {
         Command::Info { name } => {
-            let tool = remote.tool(&name)?;
-            output::value(&tool, format);
-            return Ok(());
+            let answer = remote.tool(&name)?;
+            info(
+                &Described::from_answer(&answer).ok_or_else(foreign)?,
+                format,
+            );
         }
         Command::List { provider } => {
             let query: Vec<(&str, &str)> = provider
                 .iter()
                 .map(|name| ("provider", name.as_str()))
                 .collect();
-            remote.get("tools", &query)?
+            let answer = remote.get("tools", &query)?;
+            let tools = listed(&answer)?;
+            if tools.is_empty() {
+                warn!("No tools found. 'ati auth status' shows what your token allows");
+            }
+            list(&tools, format);
         }
-        Command::Search { query } => remote.get("tools", &[("search", &query.join(" "))])?,
-    };
-    let items = listed.as_array().map(Vec::as_slice).unwrap_or_default();
-    if items.is_empty() {
-        warn!("No tools found");
-    }
-    match format {
-        Format::Json => output::pretty(&listed),
-        Format::Text | Format::Table => items.iter().for_each(|item| summary(item, "name")),
+        Command::Search { query } => {
+            let query = query.join(" ");
+            let answer = remote.get("tools", &[("search", &query)])?;
+            matches(&listed(&answer)?, &query, format);
+        }
     }
     Ok(())
 }
 
-/// Print one line: name, provider, the beginning of the description.
-fn summary(item: &Value, name: &str) {
-    let text = |key: &str| item[key].as_str().unwrap_or_default();
-    let description: String = text("description").chars().take(80).collect();
-    let line = format!("{:<40} {:<15} {description}", text(name), text("provider"));
-    output::line(line.trim_end());
+/// The tools of an answer of `/tools`.
+fn listed(answer: &Value) -> Result<Vec<Described<'_>>, Failure> {
+    let items = answer.as_array().ok_or_else(foreign)?;
+    items
+        .iter()
+        .map(|item| Described::from_answer(item).ok_or_else(foreign))
+        .collect()
 }
 
-fn list(tools: &[&Tool], format: Format) {
+fn foreign() -> Failure {
+    let message = "Proxy request failed: its answer is not that of an ATI proxy";
+    Failure::new(Code::UpstreamError, message).hint("ATI_PROXY_URL says where the proxy is")
+}
+
+fn list(tools: &[Described<'_>], format: Format) {
     match format {
         Format::Json => {
-            let items: Vec<Value> = tools
-                .iter()
-                .map(|tool| {
-                    json!({
-                        "description": tool.description,
-                        "method": tool.invocation.listed_method().as_str(),
-                        "provider": tool.provider.name,
-                        "scope": tool.scope,
-                        "tool": tool.name,
-                    })
-                })
-                .collect();
-            output::pretty(&items);
+            let rows: Vec<Value> = tools.iter().map(Described::list_row).collect();
+            output::pretty(&rows);
         }
+        Format::Table | Format::Text if tools.is_empty() => {}
         Format::Table | Format::Text => {
-            let rows = tools.iter().map(|tool| {
-                let description: String = tool.description.chars().take(80).collect();
-                vec![description, tool.provider.name.clone(), tool.name.clone()]
-            });
+            let rows = tools.iter().map(Described::cells);
             output::table(&["DESCRIPTION", "PROVIDER", "TOOL"], rows);
         }
     }
 }
 
-fn found_item(tool: &Tool) -> Value {
-    json!({
-        "category": tool.provider.category,
-        "description": tool.description,
-        "handler": tool.provider.handler_name(),
-        "provider": tool.provider.name,
-        "tags": tool.tags,
-        "tool": tool.name,
-    })
-}
-
-fn info(tool: &Tool, format: Format) {
-    let provider = &tool.provider;
-    let base_url = provider.base_url().map_or("", |url| url.text.as_str());
-    if format != Format::Text {
-        let info = json!({
-            "base_url": base_url,
-            "description": tool.description,
-            "endpoint": tool.invocation.listed_endpoint(),
-            "input_schema": tool.input_schema(),
-            "method": tool.invocation.listed_method().as_str(),
-            "name": tool.name,
-            "provider": provider.name,
-            "scope": tool.scope,
-            "skills": provider.skills,
-        });
-        output::value(&info, format);
-        return;
+fn matches(tools: &[Described<'_>], query: &str, format: Format) {
+    if tools.is_empty() {
+        warn!("No tools match '{query}'");
     }
-    let line = |label: &str, text: &str| {
-        if !text.is_empty() {
-            output::line(&format!("{:<13}{text}", format!("{label}:")));
-        }
-    };
-    line("Tool", &tool.name);
-    line(
-        "Provider",
-        &match provider.description.as_str() {
-            "" => provider.name.clone(),
-            description => format!("{} ({description})", provider.name),
-        },
-    );
-    line("Handler", provider.handler_name());
-    if let Invocation::Http(http) = &tool.invocation {
-        let url = format!("{}{}", base_url.trim_end_matches('/'), http.endpoint);
-        line("Endpoint", &format!("{} {url}", http.method));
-    }
-    if let Some(mcp) = provider.mcp() {
-        line("Transport", &format!("MCP ({})", mcp.transport_name()));
-    }
-    line("Description", &tool.description);
-    line("Scope", tool.scope.as_deref().unwrap_or("(none)"));
-    line("Category", provider.category.as_deref().unwrap_or_default());
-    line("Tags", &tool.tags.join(", "));
-    line("Hint", tool.hint.as_deref().unwrap_or_default());
-    line("Skills", &provider.skills.join(", "));
-    if !tool.input_schema().is_null() {
-        output::line("\nInput Schema:");
-        output::pretty(tool.input_schema());
-    }
-    if !tool.examples.is_empty() {
-        output::line("\nExamples:");
-        for example in &tool.examples {
-            let text = example
-                .as_str()
-                .map_or_else(|| example.to_string(), str::to_owned);
-            output::line(&format!("  {text}"));
+    let mut rows: Vec<Value> = tools.iter().map(Described::search_row).collect();
+    match format {
+        Format::Json => output::pretty(&rows),
+        Format::Text => tools.iter().for_each(|tool| output::line(&tool.line())),
+        Format::Table if tools.is_empty() => {}
+        Format::Table => {
+            // The same as `tool`: one column is enough.
+            for row in rows.iter_mut().filter_map(Value::as_object_mut) {
+                row.shift_remove("name");
+            }
+            output::value(&Value::Array(rows), format);
         }
     }
-    output::line("\nUsage:");
-    output::line(&usage(tool));
 }
 
-/// An example command with every required argument; with all of them where none is required.
-fn usage(tool: &Tool) -> String {
-    let all = &tool.schema.properties;
-    let any_required = all.iter().any(|property| property.required);
-    let mut usage = format!("  ati run {}", tool.name);
-    for property in all
-        .iter()
-        .filter(|property| property.required || !any_required)
-    {
-        usage += &format!(" --{0} <{0}>", property.name);
+fn info(tool: &Described<'_>, format: Format) {
+    match format {
+        Format::Text => tool.print(),
+        Format::Json | Format::Table => output::value(&tool.info(), format),
     }
-    usage
 }

@@ -25,6 +25,16 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
         "The file with one line for each tool call.",
     ),
     (
+        "ATI_CLIENT_CERT",
+        "unset",
+        "PEM file with the certificate that the command line shows to a proxy that asks for one.",
+    ),
+    (
+        "ATI_CLIENT_KEY",
+        "`ATI_CLIENT_CERT`",
+        "PEM file with the private key of `ATI_CLIENT_CERT`.",
+    ),
+    (
         "ATI_DB_URL",
         "unset",
         "Database for virtual keys. Not in this build, which refuses to start where it is set.",
@@ -87,6 +97,17 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
         "The proxy that runs the tools. Without it, `ati run` and `ati tool` use \
          the manifests and keys in `ATI_DIR`.",
     ),
+    (
+        "ATI_SANDBOX_SECRET",
+        "unset",
+        "The secret that the command line signs its requests to the proxy with. Even-length hex \
+         is decoded.",
+    ),
+    (
+        "ATI_SANDBOX_SECRET_FILE",
+        "`/run/ati/sandbox_secret`",
+        "File with that secret, where `ATI_SANDBOX_SECRET` is empty.",
+    ),
     ("ATI_SESSION_TOKEN", "unset", "The caller's token."),
     (
         "ATI_SESSION_TOKEN_FILE",
@@ -103,6 +124,12 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
         "RUST_LOG",
         "`info`",
         "Log filter, in the syntax of tracing's EnvFilter.",
+    ),
+    (
+        "SSL_CERT_FILE",
+        "the system's",
+        "PEM file with the certificate authorities that are trusted, instead of the system's. \
+         For a proxy with a certificate of your own authority.",
     ),
 ];
 

@@ -17,7 +17,7 @@ use rustls::ClientConfig;
 use super::address::is_public;
 use super::guard::{Blocked, Guard};
 use super::resolve::Resolver;
-use super::{Settings, Unresolved, roots};
+use super::{ClientIdentity, Settings, Unresolved, roots};
 use crate::error::{Problem, UpstreamFault};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -112,8 +112,16 @@ impl Clients {
 /// A client for the command line's requests to a proxy, without SSRF guard. Root certificates are
 /// loaded only for TLS.
 pub fn proxy_client(tls: bool) -> Result<reqwest::Client, Problem> {
+    proxy_client_as(None, tls)
+}
+
+/// The same, with a certificate for a proxy that asks for one.
+pub fn proxy_client_as(
+    identity: Option<ClientIdentity>,
+    tls: bool,
+) -> Result<reqwest::Client, Problem> {
     let config = if tls {
-        roots::client_config(None)?
+        roots::client_config_as(identity, None)?
     } else {
         roots::client_config_without_roots()?
     };

@@ -8,6 +8,7 @@ use pem::Pem;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 
+use super::ClientIdentity;
 use crate::error::Problem;
 
 /// All roots as PEM, the form in which Pingora's connector takes them.
@@ -17,6 +18,14 @@ pub fn bundle(ca_file: Option<&Path>) -> Result<String, Problem> {
 
 /// The TLS settings of a client. It offers HTTP/2 and HTTP/1.1.
 pub fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Problem> {
+    client_config_as(None, ca_file)
+}
+
+/// The same, with a certificate for servers that ask for one.
+pub fn client_config_as(
+    identity: Option<ClientIdentity>,
+    ca_file: Option<&Path>,
+) -> Result<ClientConfig, Problem> {
     let mut roots = RootCertStore::empty();
     let certificates = all(ca_file)?;
     roots.add_parsable_certificates(
@@ -24,21 +33,26 @@ pub fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Problem> {
             .into_iter()
             .map(|block| CertificateDer::from(block.into_contents())),
     );
-    config(roots)
+    config(roots, identity)
 }
 
 /// For a client that won't use TLS.
 pub fn client_config_without_roots() -> Result<ClientConfig, Problem> {
-    config(RootCertStore::empty())
+    config(RootCertStore::empty(), None)
 }
 
-fn config(roots: RootCertStore) -> Result<ClientConfig, Problem> {
+fn config(roots: RootCertStore, identity: Option<ClientIdentity>) -> Result<ClientConfig, Problem> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| Problem::new("TLS can't be set up").because(&e))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots);
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(own) => builder
+            .with_client_auth_cert(own.chain, own.key)
+            .map_err(|e| Problem::new("the client certificate can't be used").because(&e))?,
+    };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

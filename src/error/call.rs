@@ -42,6 +42,14 @@ pub enum CallError {
     /// `X-Ati-Upstream-Url` is not on the provider's allowlist.
     #[error("Upstream URL denied: {0}")]
     UpstreamDenied(String),
+    /// The tools of an MCP server can't be listed, so that it isn't known whether it has this one.
+    #[error("provider '{provider}' is down: {why}")]
+    ProviderDown {
+        provider: String,
+        why: String,
+        /// Seconds until the server is asked again.
+        retry_after: u64,
+    },
     /// The executor of the tool's handler failed.
     #[error(transparent)]
     Exec(#[from] ExecError),
@@ -130,6 +138,7 @@ impl CallError {
             CallError::UnknownTool(_) => StatusCode::NOT_FOUND,
             CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => StatusCode::FORBIDDEN,
             CallError::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
+            CallError::ProviderDown { .. } => StatusCode::SERVICE_UNAVAILABLE,
             CallError::Exec(_) => StatusCode::BAD_GATEWAY,
             CallError::Extraction { .. } | CallError::Internal(_) => {
                 StatusCode::INTERNAL_SERVER_ERROR
@@ -147,6 +156,7 @@ impl CallError {
             CallError::UpstreamUrl(_) => "invalid_request",
             CallError::InvalidArgument { .. } | CallError::StrayWords(_) => "invalid_arguments",
             CallError::RateLimited { .. } => "rate_limited",
+            CallError::ProviderDown { .. } => "provider_down",
             CallError::Exec(error) => error.outcome(),
             CallError::Extraction { .. } => "extraction",
             CallError::Internal(_) => "internal",
@@ -164,6 +174,7 @@ impl CallError {
             | CallError::InvalidArgument { .. }
             | CallError::StrayWords(_) => Code::InvalidValue,
             CallError::RateLimited { .. } => Code::RateExceeded,
+            CallError::ProviderDown { .. } => Code::ProviderUnavailable,
             CallError::Exec(error) => error.code(),
             CallError::Extraction { .. } | CallError::Internal(_) => Code::ExecutionFailed,
         }
@@ -177,6 +188,15 @@ impl CallError {
             "Invalid arguments: words that belong to no argument".to_owned()
         } else {
             self.to_string()
+        }
+    }
+
+    /// Seconds after which the same call may succeed, where that is known.
+    pub fn retry_after(&self) -> Option<u64> {
+        if let CallError::ProviderDown { retry_after, .. } = self {
+            Some(*retry_after)
+        } else {
+            None
         }
     }
 

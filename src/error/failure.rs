@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::Problem;
+use crate::request_id::RequestId;
 
 /// The public code of a failed command. Its prefix decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,24 +14,32 @@ pub enum Code {
     ScopeDenied,
     AuthExpired,
     MissingKey,
+    /// A token that no verifier can accept: malformed, of another key, issuer or audience.
+    InvalidToken,
+    /// The proxy doesn't accept the request's signature, or wants one.
+    Signature,
     ProviderTimeout,
     UpstreamError,
     ProviderNotFound,
+    ProviderUnavailable,
     MissingArg,
     InvalidValue,
     RateExceeded,
 }
 
 impl Code {
-    pub const ALL: [Code; 11] = [
+    pub const ALL: [Code; 14] = [
         Code::ToolNotFound,
         Code::ExecutionFailed,
         Code::ScopeDenied,
         Code::AuthExpired,
         Code::MissingKey,
+        Code::InvalidToken,
+        Code::Signature,
         Code::ProviderTimeout,
         Code::UpstreamError,
         Code::ProviderNotFound,
+        Code::ProviderUnavailable,
         Code::MissingArg,
         Code::InvalidValue,
         Code::RateExceeded,
@@ -43,9 +52,12 @@ impl Code {
             Code::ScopeDenied => "auth.scope_denied",
             Code::AuthExpired => "auth.expired",
             Code::MissingKey => "auth.missing_key",
+            Code::InvalidToken => "auth.invalid_token",
+            Code::Signature => "auth.signature",
             Code::ProviderTimeout => "provider.timeout",
             Code::UpstreamError => "provider.upstream_error",
             Code::ProviderNotFound => "provider.not_found",
+            Code::ProviderUnavailable => "provider.unavailable",
             Code::MissingArg => "input.missing_arg",
             Code::InvalidValue => "input.invalid_value",
             Code::RateExceeded => "rate.exceeded",
@@ -56,8 +68,15 @@ impl Code {
         match self {
             Code::ToolNotFound | Code::ExecutionFailed => 1,
             Code::MissingArg | Code::InvalidValue => 2,
-            Code::ScopeDenied | Code::AuthExpired | Code::MissingKey => 3,
-            Code::ProviderTimeout | Code::UpstreamError | Code::ProviderNotFound => 4,
+            Code::ScopeDenied
+            | Code::AuthExpired
+            | Code::MissingKey
+            | Code::InvalidToken
+            | Code::Signature => 3,
+            Code::ProviderTimeout
+            | Code::UpstreamError
+            | Code::ProviderNotFound
+            | Code::ProviderUnavailable => 4,
             Code::RateExceeded => 5,
         }
     }
@@ -71,6 +90,10 @@ pub struct Failure {
     pub code: Code,
     pub message: String,
     pub hint: Option<String>,
+    /// The status of a proxy's answer, where that is what failed.
+    pub status: Option<u16>,
+    /// The proxy's id of the request.
+    pub request_id: Option<RequestId>,
     pub source: Option<Cause>,
 }
 
@@ -83,6 +106,8 @@ impl Failure {
             code,
             message: message.into(),
             hint: None,
+            status: None,
+            request_id: None,
             source: None,
         }
     }

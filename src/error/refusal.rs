@@ -212,10 +212,14 @@ impl Refusal {
     }
 
     /// A header that is sent with the body.
-    pub fn header(&self) -> Option<(&'static str, &'static str)> {
+    pub fn header(&self) -> Option<(&'static str, Cow<'static, str>)> {
         match self {
-            Refusal::MethodNotAllowed { allow } => Some(("allow", allow)),
-            Refusal::Overloaded | Refusal::TooManyConnections => Some(("retry-after", "1")),
+            Refusal::MethodNotAllowed { allow } => Some(("allow", (*allow).into())),
+            Refusal::Overloaded | Refusal::TooManyConnections => Some(("retry-after", "1".into())),
+            Refusal::Call(error) => {
+                let seconds = error.retry_after()?;
+                Some(("retry-after", seconds.to_string().into()))
+            }
             Refusal::AmbiguousFraming
             | Refusal::BadRequest
             | Refusal::UnsafePath(_)
@@ -231,7 +235,6 @@ impl Refusal {
             | Refusal::Upstream(_)
             | Refusal::HelpNotConfigured
             | Refusal::NoSuchTool(_)
-            | Refusal::Call(_)
             | Refusal::NotImplemented
             | Refusal::Internal => None,
         }

@@ -46,6 +46,26 @@ impl Verdict {
         }
     }
 
+    /// The verdict that [`Verdict::reason`] gives this text for. None for any other text.
+    pub fn from_reason(text: &str) -> Option<Self> {
+        let drift = text
+            .strip_prefix("expired_timestamp_drift=")
+            .and_then(|rest| rest.strip_suffix('s')?.parse().ok());
+        if let Some(drift) = drift {
+            return Some(Verdict::Expired { drift });
+        }
+        [
+            Verdict::Valid,
+            Verdict::Missing,
+            Verdict::Malformed,
+            Verdict::InvalidTimestamp,
+            Verdict::NoSecret,
+            Verdict::Mismatch,
+        ]
+        .into_iter()
+        .find(|verdict| verdict.label() == text)
+    }
+
     /// The value of a metric label. Without the drift: the caller chooses it, and a label must
     /// not have more values than ati gives it.
     pub fn label(self) -> &'static str {
@@ -122,5 +142,28 @@ mod tests {
         let verdict = Verdict::Expired { drift: 61 };
         assert_eq!(verdict.reason(), "expired_timestamp_drift=61s");
         assert_eq!(verdict.label(), "expired_timestamp");
+    }
+
+    #[test]
+    fn verdict_is_read_back_from_its_reason() {
+        for verdict in [
+            Verdict::Valid,
+            Verdict::Missing,
+            Verdict::Malformed,
+            Verdict::InvalidTimestamp,
+            Verdict::Expired { drift: 61 },
+            Verdict::NoSecret,
+            Verdict::Mismatch,
+        ] {
+            assert_eq!(Verdict::from_reason(&verdict.reason()), Some(verdict));
+        }
+        for other in [
+            "",
+            "expired_timestamp",
+            "expired_timestamp_drift=s",
+            "forbidden: path denied by policy",
+        ] {
+            assert_eq!(Verdict::from_reason(other), None, "{other}");
+        }
     }
 }

@@ -83,6 +83,9 @@ pub struct Trail {
     pub metrics: Option<Arc<RouteMetrics>>,
     /// None where the path needs no signature.
     pub verdict: Option<Verdict>,
+    /// Of a wrong digest, and only where the log is at debug level: whether it was made with the
+    /// text of a hex secret.
+    pub matches_as_text: Option<bool>,
     pub subject: Option<Arc<Identity>>,
 }
 
@@ -153,18 +156,19 @@ fn check_signature(
     if settings.is_exempt(path) {
         return Ok(());
     }
-    let verdict = signature::check(
-        snapshot.signing.as_deref(),
-        settings.drift_seconds,
-        request
-            .headers
-            .get(signature::HEADER)
-            .map(|value| value.as_bytes()),
-        request.method.as_str(),
-        received,
-        now,
-    );
+    let header = request.headers.get(signature::HEADER);
+    let header = header.map(|value| value.as_bytes());
+    let keys = snapshot.signing.as_deref();
+    let method = request.method.as_str();
+    let verdict = signature::check(keys, settings.drift_seconds, header, method, received, now);
     trail.verdict = Some(verdict);
+    if verdict == Verdict::Mismatch
+        && tracing::enabled!(target: "ati::sig_verify", tracing::Level::DEBUG)
+        && let Some(keys) = keys
+    {
+        let header = header.unwrap_or_default();
+        trail.matches_as_text = Some(keys.matches_as_text(header, method, received));
+    }
     if verdict == Verdict::ValidPrevious {
         METRICS.old_key_used("signature", signature::PREVIOUS);
     }

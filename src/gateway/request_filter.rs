@@ -59,7 +59,10 @@ fn log_signature(session: &Session, ctx: &Ctx, mode: Mode, verdict: Verdict) {
             .str(
                 "path",
                 crate::text::clip(request.uri.path(), record::LONGEST_PATH),
-            )
-            .str("target", "ati::sig_verify");
+            );
+        if let Some(matches) = ctx.trail.matches_as_text {
+            record.bool("matches_as_text", matches);
+        }
+        record.str("target", "ati::sig_verify");
     });
 }

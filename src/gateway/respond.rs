@@ -59,7 +59,7 @@ pub(super) async fn refusal(session: &mut Session, ctx: &Ctx, refusal: &Refusal)
         header.insert_header(CONTENT_TYPE, content_type)?;
     }
     if let Some((name, value)) = refusal.header() {
-        header.insert_header(name, value)?;
+        header.insert_header(name, value.as_ref())?;
     }
     add_common_headers(&mut header, ctx)?;
     write(session, header, body).await

@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 use tokio::runtime::{Builder, Handle};
 use zeroize::Zeroizing;
 
-pub use resident::{COMMAND as SUPERVISE, Lifeline, Resident, Streams, start};
+pub use resident::{COMMAND as SUPERVISE, Lifeline, Resident, Streams, find_program, start};
 pub use supervisor::supervise;
 
 /// A program to run to its end.

@@ -2,9 +2,10 @@
 //! process, so that none outlives ati.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -54,9 +55,7 @@ pub async fn start(resident: Resident) -> Result<Streams, ProcessError> {
 fn spawn(resident: &Resident) -> io::Result<Child> {
     let path = INHERITED.path.clone().unwrap_or_default();
     // Looked up here: the supervisor's stderr is the program's, so that it can't report a failure.
-    let given = resident.env.iter().rev().find(|(name, _)| name == "PATH");
-    let search_path = given.map_or(path.clone(), |(_, value)| OsString::from(value.as_str()));
-    let program = find_program(&resident.program, &search_path)?;
+    let program = find_program(&resident.program, &resident.env)?;
     let mut command = Command::new(SUPERVISOR.as_path());
     command
         .arg(COMMAND)
@@ -89,19 +88,28 @@ static SUPERVISOR: LazyLock<PathBuf> = LazyLock::new(|| {
     }
 });
 
-fn find_program(program: &str, search_path: &OsStr) -> io::Result<PathBuf> {
+/// The program that a resident with these variables would run: by its path, or in the PATH that it
+/// is given, which is ati's own unless the variables have one.
+pub fn find_program(program: &str, env: &[(String, Zeroizing<String>)]) -> io::Result<PathBuf> {
+    let given = env.iter().rev().find(|(name, _)| name == "PATH");
+    let inherited = || INHERITED.path.clone().unwrap_or_default();
+    let search_path = given.map_or_else(inherited, |(_, value)| OsString::from(value.as_str()));
+    find_in(program, &search_path)
+}
+
+fn find_in(program: &str, search_path: &OsStr) -> io::Result<PathBuf> {
+    let is_program = |file: &Metadata| file.is_file() && file.permissions().mode() & 0o111 != 0;
     if program.contains('/') {
         let path = PathBuf::from(program);
-        path.metadata()?;
+        if !is_program(&path.metadata()?) {
+            let kind = io::ErrorKind::PermissionDenied;
+            return Err(io::Error::new(kind, "no file that can be executed"));
+        }
         return Ok(path);
     }
-    let is_program = |path: &Path| {
-        path.metadata()
-            .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
-    };
     std::env::split_paths(search_path)
         .map(|folder| folder.join(program))
-        .find(|path| is_program(path))
+        .find(|path| path.metadata().is_ok_and(|file| is_program(&file)))
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such program in PATH"))
 }
 
@@ -170,14 +178,23 @@ mod tests {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         }
         let search_path = folder.path().as_os_str();
-        assert_eq!(find_program("program", search_path).unwrap(), program);
+        assert_eq!(find_in("program", search_path).unwrap(), program);
         for absent in ["plain", "nothing"] {
-            let error = find_program(absent, search_path).unwrap_err();
+            let error = find_in(absent, search_path).unwrap_err();
             assert_eq!(error.to_string(), "no such program in PATH");
         }
-        // A path is taken as it is, if there is such a file.
+        // A path is taken as it is, if there is such a program.
         let path = program.to_str().unwrap();
-        assert_eq!(find_program(path, OsStr::new("")).unwrap(), program);
-        assert!(find_program("/nonexistent/program", search_path).is_err());
+        assert_eq!(find_in(path, OsStr::new("")).unwrap(), program);
+        assert!(find_in("/nonexistent/program", search_path).is_err());
+        for other in [plain.to_str().unwrap(), folder.path().to_str().unwrap()] {
+            let error = find_in(other, search_path).unwrap_err();
+            assert_eq!(error.to_string(), "no file that can be executed");
+        }
+        // A PATH among the variables takes the place of ati's own.
+        let given = search_path.to_str().unwrap().to_owned();
+        let env = [("PATH".to_owned(), Zeroizing::new(given))];
+        assert_eq!(find_program("program", &env).unwrap(), program);
+        assert!(find_program("sh", &env).is_err() && find_program("sh", &[]).is_ok());
     }
 }

@@ -126,6 +126,14 @@ impl<S: PooledSession, N: Clone + Default + Send + 'static> Pool<S, N> {
         open.collect()
     }
 
+    /// Whether the last attempt to open a session under this key failed.
+    pub fn has_failed(&self, key: Key) -> bool {
+        let slots = self.slots.lock();
+        slots
+            .get(&key)
+            .is_some_and(|slot| slot.opening.has_failed_within(LONGEST_RETRY))
+    }
+
     /// Closes idle and old sessions, and drops slots without a session.
     pub fn sweep(&self) {
         let now = Instant::now();

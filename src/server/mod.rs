@@ -27,12 +27,12 @@ use tracing::warn;
 pub use listen::bind::Addresses;
 
 use crate::api::Services;
+use crate::api::providers::ProviderStates;
 use crate::catalog::listing_cache;
 use crate::config::{self, Environment, Flags, Settings};
 use crate::error::Failure;
 use crate::gateway::Load;
 use crate::snapshot::Snapshot;
-use background::discovery::ProviderStates;
 use lifecycle::handover::{self, InheritedListeners, Predecessor, UPGRADE};
 use lifecycle::reload::{self, Reloader};
 use listen::bind::Listeners;
@@ -64,7 +64,7 @@ struct Shared {
     load: Arc<Load>,
     services: Arc<Services>,
     /// The MCP servers, for operators.
-    provider_states: ProviderStates,
+    provider_states: Arc<ProviderStates>,
     /// As many as the limit on open files allows, whatever the settings say.
     most_connections: usize,
     /// Connections of callers, over all listeners.

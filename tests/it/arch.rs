@@ -76,6 +76,7 @@ const ENVIRONMENT: &[&str] = &[
     "process/",
     "server/lifecycle/notify.rs",
     "auth/session.rs",
+    "auth/sandbox.rs",
     "cli/",
 ];
 

@@ -76,7 +76,7 @@ fn invalid_session_token_names_the_fault_as_its_cause() {
         .output()
         .unwrap();
     let error = error_of(&output);
-    assert_eq!(error["code"], "auth.scope_denied");
+    assert_eq!(error["code"], "auth.invalid_token");
     let cause = error["chain"][0].as_str().unwrap();
     assert_eq!(
         error["message"],

@@ -25,6 +25,7 @@ mod request_id;
 mod rotation;
 mod run;
 mod security;
+mod signing;
 mod ssrf;
 mod support;
 mod tools;

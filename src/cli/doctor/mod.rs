@@ -1,6 +1,7 @@
 //! `ati doctor`: checks of everything that goes wrong in the field, each with a fix.
 
 mod machine;
+mod mcp;
 mod network;
 
 use serde::Serialize;
@@ -125,6 +126,7 @@ fn examine(settings: &Settings, args: &Args, found: &mut Findings) -> Result<(),
     match Snapshot::build(settings_for_check, None) {
         Ok(built) => {
             machine::loaded(&built.snapshot, &built.warnings, found);
+            mcp::servers(&built.snapshot, args.offline, found)?;
             if args.offline {
                 found.ok("upstreams", "not contacted (--offline)");
             } else {
@@ -141,5 +143,9 @@ fn examine(settings: &Settings, args: &Args, found: &mut Findings) -> Result<(),
             }
         }
     }
-    network::credentials(settings, args.admin_url.as_deref(), found)
+    if let Some(admin) = network::admin_url(settings, args.admin_url.as_deref(), found)? {
+        network::credentials(&admin, found)?;
+        mcp::states(&admin, found)?;
+    }
+    Ok(())
 }

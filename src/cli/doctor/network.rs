@@ -41,21 +41,7 @@ pub fn upstreams(snapshot: &Snapshot, found: &mut Findings) -> Result<(), Failur
             origins.insert(origin, url);
         }
     }
-    let settings = &snapshot.settings;
-    let resolver = Arc::new(Resolver::new(&settings.egress.nameservers));
-    let clients = Clients::new(&settings.egress, Guard::Off, resolver);
-    let client = clients
-        .get(settings.egress.source)
-        .map_err(|problem| problem_failure(Code::ExecutionFailed, &problem))?;
-    let answers = runtime()?.block_on(async {
-        let mut tasks = tokio::task::JoinSet::new();
-        for (origin, url) in origins {
-            let client = client.clone();
-            tasks.spawn(async move { (origin, client.head(url).timeout(TIMEOUT).send().await) });
-        }
-        tasks.join_all().await
-    });
-    for (origin, answer) in answers {
+    for (origin, answer) in contact(snapshot, origins)? {
         match answer {
             Ok(response) => clock(&origin, response.headers().get(DATE), found),
             Err(e) => {
@@ -69,6 +55,27 @@ pub fn upstreams(snapshot: &Snapshot, found: &mut Findings) -> Result<(), Failur
         }
     }
     Ok(())
+}
+
+/// Sends a HEAD to each URL, all at the same time and without a credential.
+pub fn contact<T: Send + 'static>(
+    snapshot: &Snapshot,
+    urls: impl IntoIterator<Item = (T, Url)>,
+) -> Result<Vec<(T, reqwest::Result<reqwest::Response>)>, Failure> {
+    let settings = &snapshot.settings;
+    let resolver = Arc::new(Resolver::new(&settings.egress.nameservers));
+    let clients = Clients::new(&settings.egress, Guard::Off, resolver);
+    let client = clients
+        .get(settings.egress.source)
+        .map_err(|problem| problem_failure(Code::ExecutionFailed, &problem))?;
+    Ok(runtime()?.block_on(async {
+        let mut tasks = tokio::task::JoinSet::new();
+        for (what, url) in urls {
+            let client = client.clone();
+            tasks.spawn(async move { (what, client.head(url).timeout(TIMEOUT).send().await) });
+        }
+        tasks.join_all().await
+    }))
 }
 
 fn clock(origin: &str, date: Option<&http::HeaderValue>, found: &mut Findings) {
@@ -91,31 +98,42 @@ fn clock(origin: &str, date: Option<&http::HeaderValue>, found: &mut Findings) {
     }
 }
 
-/// Whether upstreams refuse a credential of the running proxy.
-pub fn credentials(
+/// The admin listener of the running proxy, where it is known.
+pub fn admin_url(
     settings: &Settings,
-    admin_url: Option<&str>,
+    given: Option<&str>,
     found: &mut Findings,
-) -> Result<(), Failure> {
+) -> Result<Option<Url>, Failure> {
     let configured = settings.admin.filter(|address| address.port() != 0);
-    let url = admin_url
+    let url = given
         .map(str::to_owned)
         .or_else(|| configured.map(|address| format!("http://{address}")));
     let Some(url) = url else {
         found.ok("health", "no admin listener to ask (--admin-url)");
-        return Ok(());
+        return Ok(None);
     };
-    let Ok(mut url) = Url::parse(&url) else {
+    let Ok(url) = Url::parse(&url) else {
         return Err(Failure::invalid("--admin-url is no URL"));
     };
-    url.set_path("/credentials");
+    Ok(Some(url))
+}
+
+/// What the admin listener answers under this path, where it answers JSON.
+pub fn ask(admin: &Url, path: &str) -> Result<Option<Value>, Failure> {
+    let mut url = admin.clone();
+    url.set_path(path);
     let client = egress::proxy_client(url.scheme() == "https")
         .map_err(|problem| problem_failure(Code::ExecutionFailed, &problem))?;
     let answer = runtime()?.block_on(async {
         let response = client.get(url).timeout(TIMEOUT).send().await.ok()?;
         response.text().await.ok()
     });
-    let Some(Value::Array(keys)) = answer.and_then(|text| serde_json::from_str(&text).ok()) else {
+    Ok(answer.and_then(|text| serde_json::from_str(&text).ok()))
+}
+
+/// Whether upstreams refuse a credential of the running proxy.
+pub fn credentials(admin: &Url, found: &mut Findings) -> Result<(), Failure> {
+    let Some(Value::Array(keys)) = ask(admin, "/credentials")? else {
         found.warn(
             "health",
             "the admin listener doesn't answer",

@@ -168,7 +168,7 @@ fn row(manifest: &ManifestFile, tools: Option<usize>) -> Value {
 fn add_state(row: &mut Value, state: &Result<usize, McpError>) {
     row["state"] = json!(if state.is_ok() { "ready" } else { "down" });
     if let Err(error) = state {
-        row["error"] = json!(error.to_string());
+        row["error"] = json!(error.for_operators());
     }
 }
 

@@ -1,6 +1,6 @@
 use crate::credential::CredentialError;
 use crate::egress::EgressError;
-use crate::error::{Code, ExecFailure};
+use crate::error::{Code, ExecFailure, UpstreamFault};
 
 /// Why an MCP server gave no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,9 +40,35 @@ pub enum McpError {
     /// Before anything was sent: a credential is missing.
     #[error(transparent)]
     Credential(#[from] CredentialError),
-    /// The server can't be reached, or may not be.
+    /// Its URL can't or may not be used, or no answer came back. Where a request failed,
+    /// `Target::redact` makes it `Unreachable`.
     #[error(transparent)]
     Egress(#[from] EgressError),
+    /// The server can't be reached. Its address is the cause: callers are told errors without
+    /// their causes.
+    #[error("MCP transport error: [{provider}] HTTP request failed: {}", .fault.words())]
+    Unreachable {
+        provider: String,
+        fault: UpstreamFault,
+        #[source]
+        at: ServerAddress,
+    },
+}
+
+/// Where a server is: `host:port`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the server is at {0}")]
+pub struct ServerAddress(pub String);
+
+impl McpError {
+    /// The error and its causes, for logs and for the admin listener.
+    pub fn for_operators(&self) -> String {
+        let mut text = self.to_string();
+        if let McpError::Unreachable { at, .. } = self {
+            text += &format!(": {at}");
+        }
+        text
+    }
 }
 
 impl ExecFailure for McpError {
@@ -58,6 +84,7 @@ impl ExecFailure for McpError {
             McpError::Busy { .. } => "busy",
             McpError::Credential(error) => error.outcome(),
             McpError::Egress(error) => error.outcome(),
+            McpError::Unreachable { fault, .. } => EgressError::Request(*fault).outcome(),
             McpError::Spawn { .. }
             | McpError::Ended { .. }
             | McpError::Garbage { .. }
@@ -77,6 +104,7 @@ impl ExecFailure for McpError {
             McpError::StartTimeout { .. } | McpError::Timeout { .. } => Code::ProviderTimeout,
             McpError::Credential(error) => error.code(),
             McpError::Egress(error) => error.code(),
+            McpError::Unreachable { fault, .. } => EgressError::Request(*fault).code(),
             McpError::Status { .. }
             | McpError::Garbage { .. }
             | McpError::Protocol { .. }

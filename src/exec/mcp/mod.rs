@@ -39,7 +39,7 @@ use std::time::Duration;
 use url::Url;
 use zeroize::Zeroizing;
 
-pub use error::McpError;
+pub use error::{McpError, ServerAddress};
 pub use request::{ToolListing, call_tool, list_tools};
 
 use crate::catalog::mcp::Listing;
@@ -72,6 +72,8 @@ pub struct Target {
     pub last_listing: Option<Arc<Listing>>,
     /// The URL as it stands in the manifest, without secrets: what errors may tell.
     pub manifest_url: String,
+    /// Host and port of the URL, without secrets: what logs may tell.
+    pub address: String,
 }
 
 /// How a server is reached.
@@ -93,10 +95,13 @@ impl ServerSpec {
     }
 }
 
-/// Whether a listing that the session `listed_by` gave may be outdated: the server has said so, or
-/// another session has taken that one's place. Sessions that are replaced with their minted
-/// credential don't count.
+/// Whether a listing that the session `listed_by` gave may be outdated: the server has said so,
+/// another session has taken that one's place, or no other could be opened. Sessions that are
+/// replaced with their minted credential don't count.
 pub fn tools_may_have_changed(target: &Target, listed_by: u64, context: ExecContext<'_>) -> bool {
+    if context.runtime.sessions.has_failed(target.key) {
+        return true;
+    }
     let open = context.runtime.sessions.open_sessions();
     let mut matching = open.iter().filter(|(key, _)| *key == target.key);
     matching.any(|(_, session)| {
@@ -136,7 +141,8 @@ impl Target {
         key
     }
 
-    /// Redacts and cuts what a server says in an error: it may repeat the credential.
+    /// Redacts and cuts what a server says in an error: it may repeat the credential. The error of
+    /// a server that can't be reached gets its provider and its address.
     fn redact(&self, error: McpError, attachment: &Attachment) -> McpError {
         let redact = |text: String| attachment.redact_text(text, LONGEST_ERROR);
         match error {
@@ -160,6 +166,11 @@ impl Target {
             McpError::Protocol { code, message } => McpError::Protocol {
                 code,
                 message: redact(message),
+            },
+            McpError::Egress(EgressError::Request(fault)) => McpError::Unreachable {
+                provider: self.provider.to_string(),
+                fault,
+                at: ServerAddress(self.address.clone()),
             },
             // A key may be part of the host.
             McpError::Egress(EgressError::Blocked(_)) => {

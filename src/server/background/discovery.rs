@@ -1,17 +1,18 @@
-//! Discovery: lists the tools of MCP servers in the background. Neither the start nor a request
-//! waits for it: tools appear as servers answer, and a server that fails is asked again.
+//! Discovery: lists the tools of MCP servers in the background. The start doesn't wait for it:
+//! tools appear as servers answer, and a server that fails is asked again. Of requests, only calls
+//! of a server that has never been listed wait for the end of its first attempt.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::api::context;
+use crate::api::providers::{Outage, ProviderState, ProviderStates, ProviderStatus};
 use crate::backoff::Backoff;
 use crate::call;
 use crate::catalog::mcp::Listing;
@@ -20,6 +21,7 @@ use crate::exec::mcp::McpError;
 use crate::server::Shared;
 use crate::server::lifecycle::reload::{Published, Reloader};
 use crate::snapshot::Snapshot;
+use crate::telemetry::metrics::METRICS;
 
 /// Servers that are asked at a time.
 const MOST_AT_A_TIME: usize = 10;
@@ -35,58 +37,20 @@ const SHORTEST_VALIDITY: Duration = Duration::from_secs(60);
 /// Back-off after failures.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(300));
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ProviderStatus {
-    /// It hasn't answered yet.
-    Starting,
-    Ready,
-    /// Its tools could not be listed the last time.
-    Down,
-}
-
-/// One provider's state, as the admin listener reports it.
-#[derive(Debug, Clone, Serialize)]
-pub struct ProviderState {
-    pub transport: &'static str,
-    #[serde(rename = "state")]
-    pub status: ProviderStatus,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tools: Option<usize>,
-    /// Unix seconds; of the listing in use, which may be from before the last failure.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub listed_at: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub protocol: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-}
-
-/// States by provider.
-#[derive(Default)]
-pub struct ProviderStates(Mutex<BTreeMap<String, ProviderState>>);
-
-impl ProviderStates {
-    pub fn all(&self) -> BTreeMap<String, ProviderState> {
-        self.0.lock().clone()
-    }
-
-    fn set(&self, provider: &str, state: ProviderState) {
-        self.0.lock().insert(provider.to_owned(), state);
-    }
-
-    fn clear(&self) {
-        self.0.lock().clear();
-    }
-}
-
 /// Runs for as long as the process serves. Each reload starts it anew with the providers of the new
 /// snapshot.
 pub async fn run(shared: Arc<Shared>, reloader: Arc<Reloader>) {
     let mut generation = reloader.generation();
+    let _end = EndOnDrop(shared.provider_states.clone());
+    let mut known = BTreeSet::new();
     loop {
         generation.borrow_and_update();
         shared.provider_states.clear();
+        let names = mcp_names(&shared.current.load());
+        for gone in known.difference(&names) {
+            METRICS.remove_provider(gone);
+        }
+        known = names;
         // Dropping it, at the next reload, ends the tasks of this snapshot.
         let _tasks = discover_all(&shared, &reloader);
         loop {
@@ -101,6 +65,21 @@ pub async fn run(shared: Arc<Shared>, reloader: Arc<Reloader>) {
             }
         }
     }
+}
+
+/// Ends the waits of calls when discovery ends, by an abort, too.
+struct EndOnDrop(Arc<ProviderStates>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+fn mcp_names(snapshot: &Snapshot) -> BTreeSet<String> {
+    let providers = snapshot.catalog.providers().iter();
+    let servers = providers.filter(|provider| provider.mcp().is_some());
+    servers.map(|provider| provider.name.clone()).collect()
 }
 
 fn discover_all(shared: &Arc<Shared>, reloader: &Arc<Reloader>) -> JoinSet<()> {
@@ -133,7 +112,8 @@ struct ProviderDiscovery {
 impl ProviderDiscovery {
     async fn run(self) {
         let name = self.provider.name.as_str();
-        // The first listing is logged, unless an earlier process knew it.
+        // The first listing is logged, unless an earlier process knew it, and each one after a
+        // failure.
         let mut log_next = self.reloader.listing(name).is_none();
         let mut failures = 0;
         self.set_state(ProviderStatus::Starting, None);
@@ -152,6 +132,7 @@ impl ProviderDiscovery {
                         return;
                     }
                     self.set_state(ProviderStatus::Ready, None);
+                    METRICS.set_provider_up(name, true);
                     if published == Published::Changed || log_next {
                         let (tools, protocol) = (listing.tools.len(), &listing.protocol);
                         info!(provider = name, tools, protocol, "tools listed");
@@ -163,19 +144,22 @@ impl ProviderDiscovery {
                     let _ = tokio::time::timeout(validity, changed).await;
                 }
                 Err(error) => {
-                    self.set_state(ProviderStatus::Down, Some(&error));
                     failures += 1;
+                    let next_attempt = Instant::now() + RETRY.delay(failures);
+                    self.set_state(ProviderStatus::Down, Some((&error, next_attempt)));
+                    METRICS.set_provider_up(name, false);
                     if failures == 1 {
-                        let provider = name;
-                        warn!(provider, %error, "its tools can't be listed, trying again");
+                        let (provider, error) = (name, error.for_operators());
+                        warn!(provider, error, "its tools can't be listed, trying again");
                     }
-                    tokio::time::sleep(RETRY.delay(failures)).await;
+                    log_next = true;
+                    tokio::time::sleep_until(next_attempt).await;
                 }
             }
         }
     }
 
-    fn set_state(&self, status: ProviderStatus, error: Option<&McpError>) {
+    fn set_state(&self, status: ProviderStatus, failed: Option<(&McpError, Instant)>) {
         let name = self.provider.name.as_str();
         let listing = self.reloader.listing(name);
         let state = ProviderState {
@@ -184,9 +168,12 @@ impl ProviderDiscovery {
             tools: listing.as_ref().map(|listing| listing.tools.len()),
             listed_at: listing.as_ref().map(|listing| listing.at),
             protocol: listing.map(|listing| listing.protocol.clone()),
-            error: error.map(ToString::to_string),
+            error: failed.map(|(error, _)| error.for_operators()),
         };
-        self.shared.provider_states.set(name, state);
+        let outage = failed.map(|(error, next_attempt)| Outage::new(error, next_attempt));
+        self.shared
+            .provider_states
+            .set(&self.provider, state, outage);
     }
 
     /// Makes the listing part of the snapshot and of the cache on disk. On a blocking thread: a
@@ -207,8 +194,9 @@ impl ProviderDiscovery {
         published.await.unwrap_or(Published::Outdated)
     }
 
-    /// Returns once the server has announced a change of its tools, or once another session has
-    /// replaced the one that listed them: its server may be another version.
+    /// Returns once the server has announced a change of its tools, once another session has
+    /// replaced the one that listed them (its server may be another version), or once a call could
+    /// open no session: then it is found out whether the server is down.
     async fn wait_for_change(&self, listed_by: u64) {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
@@ -229,19 +217,5 @@ mod tests {
         let seconds = |failures| RETRY.delay(failures).as_secs();
         assert_eq!([seconds(1), seconds(2), seconds(3)], [2, 4, 8]);
         assert_eq!([seconds(8), seconds(9), seconds(u32::MAX)], [256, 300, 300]);
-    }
-
-    #[test]
-    fn provider_state_is_reported_in_lower_case() {
-        let state = ProviderState {
-            transport: "stdio",
-            status: ProviderStatus::Starting,
-            tools: None,
-            listed_at: None,
-            protocol: None,
-            error: None,
-        };
-        let text = serde_json::to_string(&state).unwrap();
-        assert_eq!(text, r#"{"transport":"stdio","state":"starting"}"#);
     }
 }

@@ -15,11 +15,12 @@ use super::reload::Reloader;
 use super::run::{Process, Serving};
 use super::signals::StartingSignals;
 use super::supervision::supervise;
-use crate::api::Services;
+use crate::api::providers::ProviderStates;
+use crate::api::{Discovery, Services};
 use crate::config::Settings;
 use crate::error::{Code, Failure};
 use crate::exec::SharedState;
-use crate::server::background::discovery::{self, ProviderStates};
+use crate::server::background::discovery;
 use crate::server::listen::accept::{self, CallerListener};
 use crate::server::listen::bind::{Addresses, Listeners};
 use crate::server::listen::workers::{self, Workers};
@@ -45,6 +46,7 @@ impl Composed {
     pub fn new(server: Server, relaunch: Relaunch) -> Result<Self, Failure> {
         let settings = server.current.load().settings.clone();
         let (shutdown, shutdown_receiver) = watch::channel(false);
+        let provider_states = Arc::<ProviderStates>::default();
         let shared = Arc::new(Shared {
             current: server.current.clone(),
             load: Arc::default(),
@@ -52,8 +54,12 @@ impl Composed {
                 runtime: SharedState::new(&settings.ati_dir, &settings.tools),
                 audit: Audit::background(&settings.audit_file),
                 abandon: watch::Sender::new(false),
+                discovery: Some(Discovery {
+                    current: server.current.clone(),
+                    states: provider_states.clone(),
+                }),
             }),
-            provider_states: ProviderStates::default(),
+            provider_states,
             most_connections: server.most_connections,
             open_connections: AtomicUsize::new(0),
             ready: AtomicBool::new(true),

@@ -91,6 +91,11 @@ impl<const LABELS: usize> Metric<Gauge, LABELS> {
     pub(super) fn reset(&self) {
         self.0.reset();
     }
+
+    /// Removes one series, if it is there.
+    pub(super) fn remove(&self, values: [&str; LABELS]) {
+        let _ = self.0.remove_label_values(&values);
+    }
 }
 
 /// One metric, as the reference page shows it.

@@ -49,6 +49,8 @@ metrics! {
     old_keys: Counter "ati_old_key_uses_total" ["kind", "key"]
         "Requests that used an old key: `signature` with the previous secret, `jwt` \
          with a key other than the first.";
+    provider_up: Gauge "ati_provider_up" ["provider"]
+        "1 where the last attempt to list an MCP provider's tools succeeded, 0 where it failed.";
     refusals: Counter "ati_refusals_total" ["reason"]
         "Requests and connections that ati refused, by reason.";
     reloads: Counter "ati_reloads_total" ["outcome"]
@@ -145,6 +147,15 @@ impl Metrics {
 
     pub fn connections(&self, listener: &str) -> IntGauge {
         self.table.connections.with([listener])
+    }
+
+    pub fn set_provider_up(&self, provider: &str, up: bool) {
+        self.table.provider_up.with([provider]).set(i64::from(up));
+    }
+
+    /// For a provider that is no longer configured.
+    pub fn remove_provider(&self, provider: &str) {
+        self.table.provider_up.remove([provider]);
     }
 
     /// Replaces the whole set: a credential that is no longer missing has no series.

@@ -30,10 +30,10 @@ fn run_on_mcp_failures_has_distinct_exit_codes() {
         ("s:fail", 1, "the tool says no"),
         ("s:crash", 1, "the server ended"),
         ("s:nothing", 1, "Unknown tool"),
-        ("dead:x", 1, "its last words: I can't go on"),
+        ("dead:x", 4, "its last words: I can't go on"),
         (
             "absent:x",
-            1,
+            4,
             "Failed to spawn MCP server: [absent] no-such-program",
         ),
         ("odd:x", 4, "no JSON-RPC"),

@@ -1,7 +1,9 @@
 //! MCP servers behind tools: calls, sessions, server processes, faults.
 
 mod calls;
+mod checks;
 mod commands;
+mod down;
 mod faults;
 mod hostile;
 mod listing;

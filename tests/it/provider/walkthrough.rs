@@ -51,7 +51,7 @@ fn auth_status_describes_the_session_token() {
         ),
         (
             &json!("agent-7"),
-            &json!(["tool:a", "tool:b:*"]),
+            &json!(2),
             &json!(true),
             &json!(false),
             &json!(true)

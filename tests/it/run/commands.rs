@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{failure, folder, here, manifest, result};
-use crate::support::ati::{Proxy, Setup, stderr, tells_nothing, write};
+use crate::support::ati::{Proxy, Setup, stderr, stdout, tells_nothing, write};
 use crate::support::tokens::{claims, key_pair};
 use crate::support::upstream::Upstream;
 
@@ -37,12 +37,18 @@ impl Place {
 
 impl Places {
     fn new() -> Self {
+        Places::describing("Find things")
+    }
+
+    /// With this description of `shop:find`.
+    fn describing(text: &str) -> Self {
         let api = Upstream::echo();
+        let manifest = manifest(&api.url()).replace("Find things", text);
         let (signer, public) = key_pair();
         let proxy = Setup::new()
             .jwt(&public)
             .credentials(&json!({"api": "planted-key-1234"}))
-            .manifest("shop", &manifest(&api.url()))
+            .manifest("shop", &manifest)
             .start();
         let narrow = ati::auth::token::Claims {
             scope: "tool:shop:find".into(),
@@ -50,6 +56,7 @@ impl Places {
         };
         let token = signer.issue(&narrow).unwrap();
         let local = folder(&api.url());
+        write(&local.path().join("manifests/shop.toml"), manifest);
         let pem = local.path().join("public.pem");
         write(&pem, &public);
         let pem = pem.to_str().unwrap().to_owned();
@@ -111,12 +118,12 @@ fn run_gives_the_same_results_locally_and_through_the_proxy() {
 #[test]
 fn tool_commands_show_only_the_scope_locally_and_through_the_proxy() {
     let places = Places::new();
-    for (place, key) in [(&places.local, "tool"), (&places.remote, "name")] {
+    for place in places.both() {
         let names = |args: &[&str]| -> Vec<String> {
             let list = result(&place.run(args));
             let tools = list.as_array().unwrap().iter();
             tools
-                .map(|tool| tool[key].as_str().unwrap().to_owned())
+                .map(|tool| tool["tool"].as_str().unwrap().to_owned())
                 .collect()
         };
         assert_eq!(names(&["tool", "list"]), ["shop:find"]);
@@ -126,6 +133,55 @@ fn tool_commands_show_only_the_scope_locally_and_through_the_proxy() {
         let (code, ..) = failure(&place.run(&["tool", "info", "shop:buy"]));
         assert_eq!(code, 1);
     }
+}
+
+#[test]
+fn tool_commands_print_the_same_locally_and_through_the_proxy() {
+    let long = "ü".repeat(200);
+    let places = Places::describing(&long);
+    for args in [
+        &["tool", "list"][..],
+        &["tool", "search", "find"],
+        &["tool", "search", "zzz"],
+        &["tool", "list", "--provider", "absent"],
+        &["--output", "text", "tool", "list"],
+        &["--output", "table", "tool", "list"],
+        &["--output", "text", "tool", "search", "find"],
+        &["--output", "table", "tool", "search", "find"],
+    ] {
+        let [local, remote] = places.both().map(|place| stdout(&place.run(args)));
+        assert_eq!(local, remote, "{args:?}");
+        assert!(!local.contains("input_schema"), "{local}");
+    }
+    let row = &result(&places.remote.run(&["tool", "list"]))[0];
+    let description = row["description"].as_str().unwrap();
+    assert_eq!(description.chars().count(), 120);
+    assert!(description.ends_with("ü…"), "{description}");
+    assert_eq!(
+        (&row["tool"], &row["method"]),
+        (&row["name"], &json!("GET"))
+    );
+
+    // Where the upstream is is the one thing that a proxy keeps to itself.
+    let args = ["--output", "text", "tool", "info", "shop:find"];
+    let [local, remote] = places.both().map(|place| stdout(&place.run(&args)));
+    assert_eq!(local.replace(&places.api.url(), ""), remote);
+    for line in [
+        "Handler:     http",
+        "Endpoint:    GET /find",
+        "  ati run shop:find --q <q>",
+    ] {
+        assert!(
+            remote.lines().any(|known| known == line),
+            "{line}:\n{remote}"
+        );
+    }
+    let [local, remote] = places.both().map(|place| {
+        let info = result(&place.run(&["tool", "info", "shop:find"]));
+        let keys = info.as_object().unwrap().keys().cloned();
+        keys.collect::<Vec<String>>()
+    });
+    assert_eq!(local, remote);
 }
 
 #[test]

@@ -99,6 +99,10 @@ fn run_without_a_token_on_a_guarded_proxy_exits_with_3() {
     ));
     assert_eq!(
         (code, kind.as_str(), message.as_str()),
-        (3, "auth.expired", "Proxy error (401): ")
+        (
+            3,
+            "auth.missing_key",
+            "Proxy error (401): no session token was sent"
+        )
     );
 }

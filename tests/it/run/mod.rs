@@ -5,6 +5,7 @@ mod commands;
 mod failures;
 mod lossless;
 mod output;
+mod over_tls;
 mod suggestions;
 mod usage;
 

@@ -47,10 +47,13 @@ fn tool_info_and_search_describe_the_tool() {
     ));
     assert_eq!(
         list[0],
-        json!({"description": "Find things", "method": "GET", "provider": "shop", "scope": "tool:shop:find", "tool": "shop:find"})
+        json!({"description": "Find things", "method": "GET", "name": "shop:find", "provider": "shop", "scope": "tool:shop:find", "tool": "shop:find"})
     );
     let none = here(dir.path(), &[], &["tool", "list", "--provider", "absent"]);
-    assert_eq!((none.status.code(), stdout(&none).as_str()), (Some(0), ""));
+    assert_eq!(
+        (none.status.code(), stdout(&none).as_str()),
+        (Some(0), "[]\n")
+    );
     assert!(!stderr(&none).is_empty());
     let info = result(&here(dir.path(), &[], &["tool", "info", "shop:find"]));
     assert_eq!(
@@ -89,7 +92,7 @@ fn tool_info_and_search_describe_the_tool() {
     ));
     assert_eq!(
         found[0],
-        json!({"category": "retail", "description": "Find things", "handler": "http", "provider": "shop", "tags": ["search"], "tool": "shop:find"})
+        json!({"category": "retail", "description": "Find things", "handler": "http", "name": "shop:find", "provider": "shop", "tags": ["search"], "tool": "shop:find"})
     );
     let help = here(dir.path(), &[], &["run", "--help"]);
     assert!(stdout(&help).contains("--name value"), "{}", stdout(&help));

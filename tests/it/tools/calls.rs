@@ -139,7 +139,8 @@ fn tool_listing_shows_only_what_the_token_allows() {
         ["pets:feed", "pets:get"]
     );
     let expected = json!({"name": "pets:get", "description": "One pet", "provider": "pets", "method": "Post",
-        "tags": ["zoo"], "skills": ["care"], "input_schema": {"type": "object"}});
+        "tags": ["zoo"], "skills": ["care"], "input_schema": {"type": "object"},
+        "scope": "tool:pets:get", "category": "animals", "handler": "http"});
     assert_eq!(ask("tool:pets:get", "/tools").1, json!([expected]));
 
     for path in ["/tools/pets:get", "/tools/pets%3Aget", "/tools/pets_get"] {
@@ -147,7 +148,9 @@ fn tool_listing_shows_only_what_the_token_allows() {
         assert_eq!(status, 200, "{path}");
         let expected = json!({"name": "pets:get", "description": "One pet", "provider": "pets", "method": "Post",
             "endpoint": "/pets", "tags": ["zoo"], "hint": "by id", "skills": ["care"],
-            "input_schema": {"type": "object"}, "scope": "tool:pets:get"});
+            "input_schema": {"type": "object"}, "scope": "tool:pets:get",
+            "category": "animals", "handler": "http", "transport": null, "provider_description": "",
+            "examples": []});
         assert_eq!(tool, expected);
     }
     for (scope, name) in [("tool:other_thing", "pets:get"), ("*", "absent")] {

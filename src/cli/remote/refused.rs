@@ -1,0 +1,359 @@
+//! What an answer of the proxy that is no success means: a code, the inner message, what to do.
+
+use serde_json::Value;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::{Caller, Response};
+use crate::auth::sandbox;
+use crate::auth::token;
+use crate::clock::unix_now;
+use crate::error::{Code, Failure, Verdict};
+use crate::text;
+
+const LONGEST_ERROR: usize = 64 << 10;
+
+/// Why the proxy doesn't take a token.
+#[derive(Debug, PartialEq, Eq)]
+pub enum TokenRefusal {
+    Missing,
+    Malformed,
+    Expired,
+    /// For another reason, in the proxy's words where it gives one.
+    Other(Option<String>),
+}
+
+impl TokenRefusal {
+    /// From the proxy's challenge and, where that says nothing, from the token itself.
+    fn new(challenge: Option<&str>, sent: Option<&str>) -> Self {
+        let Some(sent) = sent else {
+            return TokenRefusal::Missing;
+        };
+        // ati's own descriptions begin with a label: `token_expired: it expired 75 s ago`.
+        let why = challenge.and_then(|text| parameter(text, "error_description"));
+        let (label, words) = match why.as_deref() {
+            None => ("", None),
+            Some(why) => match why.split_once(": ") {
+                Some((label, words)) => (label, Some(words)),
+                None => ("", Some(why)),
+            },
+        };
+        let says = |part: &str| {
+            label == format!("token_{part}") || words.is_some_and(|words| words.contains(part))
+        };
+        if says("expired") {
+            return TokenRefusal::Expired;
+        }
+        let Some(claims) = token::inspect(sent).filter(|_| !says("malformed")) else {
+            return TokenRefusal::Malformed;
+        };
+        let exp = claims.get("exp").and_then(Value::as_u64);
+        match words {
+            None if exp.is_some_and(|exp| exp < unix_now()) => TokenRefusal::Expired,
+            words => TokenRefusal::Other(words.map(str::to_owned)),
+        }
+    }
+
+    pub fn code(&self) -> Code {
+        match self {
+            TokenRefusal::Missing => Code::MissingKey,
+            TokenRefusal::Expired => Code::AuthExpired,
+            TokenRefusal::Malformed | TokenRefusal::Other(_) => Code::InvalidToken,
+        }
+    }
+
+    pub fn words(&self) -> String {
+        match self {
+            TokenRefusal::Missing => "no session token was sent".to_owned(),
+            TokenRefusal::Malformed => "the session token is malformed".to_owned(),
+            TokenRefusal::Expired => "the session token has expired".to_owned(),
+            TokenRefusal::Other(None) => "the session token is not accepted".to_owned(),
+            TokenRefusal::Other(Some(why)) => {
+                format!("the session token is not accepted: {why}")
+            }
+        }
+    }
+
+    pub fn fix(&self, caller: &Caller) -> String {
+        match self {
+            TokenRefusal::Missing => match &caller.unreadable_token {
+                Some(why) => format!("the file with the token can't be read: {why}"),
+                None => "set ATI_SESSION_TOKEN, or ATI_SESSION_TOKEN_FILE, or write the token to \
+                         /run/ati/session_token"
+                    .to_owned(),
+            },
+            TokenRefusal::Malformed => {
+                "a token is a JWT, three parts with dots between them: was it cut, or is it \
+                 another secret?"
+                    .to_owned()
+            }
+            TokenRefusal::Expired => match caller.token.as_deref().and_then(expiry) {
+                Some(at) => format!("it ended at {at}: ask for a new one"),
+                None => "ask for a new one".to_owned(),
+            },
+            TokenRefusal::Other(_) => {
+                "'ati token inspect' shows what it says; it must be issued for this proxy, with \
+                 its key, audience and issuer"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+fn expiry(token: &str) -> Option<String> {
+    let exp = token::inspect(token)?.get("exp")?.as_i64()?;
+    let at = OffsetDateTime::from_unix_timestamp(exp).ok()?;
+    at.format(&Rfc3339).ok()
+}
+
+/// What to do about a signature that the proxy refuses. `path` is the one that was signed.
+pub fn signature_hint(verdict: Verdict, caller: &Caller, path: &str) -> String {
+    match (verdict, &caller.signing) {
+        (Verdict::Missing, None) => format!(
+            "this proxy takes signed requests only: put its sandbox_signing_shared_secret into {}",
+            sandbox::SOURCES
+        ),
+        (Verdict::Mismatch, Some(signing)) => format!(
+            "the secret of {} is not the proxy's sandbox_signing_shared_secret (both sides decode \
+             a secret that is hex of even length), or a server in between changes the path: \
+             '{path}' was signed",
+            signing.source
+        ),
+        (Verdict::Expired { drift }, _) => format!(
+            "the clocks of this machine and of the proxy differ by {drift} s: chronyd or \
+             systemd-timesyncd sets them"
+        ),
+        (Verdict::NoSecret, _) => {
+            "the proxy's keyring has no sandbox_signing_shared_secret: its operator can add one"
+                .to_owned()
+        }
+        (
+            Verdict::Missing
+            | Verdict::Malformed
+            | Verdict::InvalidTimestamp
+            | Verdict::Mismatch
+            | Verdict::Valid
+            | Verdict::ValidPrevious,
+            _,
+        ) => "a server in between changes or removes X-Sandbox-Signature".to_owned(),
+    }
+}
+
+impl Response {
+    /// The verdict on the signature, where that is why the request was refused. Its body is the
+    /// bare reason; other refusals with this status are JSON.
+    pub fn signature_refusal(&self) -> Option<Verdict> {
+        if self.status != 403 || self.is_json {
+            return None;
+        }
+        Verdict::from_reason(self.body.trim()).filter(|verdict| !verdict.is_valid())
+    }
+
+    pub fn token_refusal(&self, caller: &Caller) -> Option<TokenRefusal> {
+        (self.status == 401)
+            .then(|| TokenRefusal::new(self.challenge.as_deref(), caller.token.as_deref()))
+    }
+
+    /// The path that was signed.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The failure that this answer means: the proxy uses each status for one kind of refusal.
+    pub fn failure(&self, caller: &Caller) -> Failure {
+        let (code, words, hint) = if let Some(verdict) = self.signature_refusal() {
+            let hint = signature_hint(verdict, caller, &self.path);
+            (Code::Signature, None, Some(hint))
+        } else if let Some(refusal) = self.token_refusal(caller) {
+            let hint = refusal.fix(caller);
+            (refusal.code(), Some(refusal.words()), Some(hint))
+        } else {
+            let (code, hint) = self.kind();
+            (code, None, hint.map(str::to_owned))
+        };
+        let inner = self.inner().or(words);
+        let inner = inner.as_deref().unwrap_or(self.reason);
+        let mut failure = Failure::new(code, format!("Proxy error ({}): {inner}", self.status));
+        failure.hint = hint;
+        failure.status = Some(self.status);
+        failure.request_id = self.request_id;
+        failure
+    }
+
+    fn kind(&self) -> (Code, Option<&'static str>) {
+        match self.status {
+            403 => (
+                Code::ScopeDenied,
+                Some("'ati auth status' shows what your token allows"),
+            ),
+            // An ATI proxy says in JSON that it doesn't know a tool.
+            404 if self.error().is_none() => (
+                Code::UpstreamError,
+                Some("is ATI_PROXY_URL the address of an ATI proxy, and its path right?"),
+            ),
+            404 => (
+                Code::ToolNotFound,
+                Some("'ati tool list' shows the tools that you may use"),
+            ),
+            400 | 422 => (Code::InvalidValue, None),
+            429 => (Code::RateExceeded, None),
+            503 if self.error().is_some_and(|e| e.starts_with("provider '")) => {
+                (Code::ProviderUnavailable, None)
+            }
+            502 | 503 => (Code::UpstreamError, None),
+            504 => (Code::ProviderTimeout, None),
+            _ => (Code::ExecutionFailed, None),
+        }
+    }
+
+    /// The message of a JSON body.
+    fn error(&self) -> Option<String> {
+        let body: Value = serde_json::from_str(&self.body).ok()?;
+        let error = &body["error"];
+        let text = error.as_str().or_else(|| error["message"].as_str())?;
+        Some(text.to_owned())
+    }
+
+    /// What the body says, once, without the JSON around it. None where it says nothing.
+    fn inner(&self) -> Option<String> {
+        let text = self.error().unwrap_or_else(|| self.body.trim().to_owned());
+        (!text.is_empty()).then(|| text::clip(&text, LONGEST_ERROR).to_owned())
+    }
+}
+
+/// A parameter of a challenge: `Bearer error="…", error_description="…"`.
+fn parameter(challenge: &str, name: &str) -> Option<String> {
+    let mut rest = challenge;
+    loop {
+        let at = rest.find(&format!("{name}=\""))?;
+        let before = rest[..at].chars().next_back();
+        rest = &rest[at + name.len() + 2..];
+        if before.is_none_or(|c| c == ' ' || c == ',') {
+            break;
+        }
+    }
+    let mut value = String::new();
+    let mut chars = rest.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => return Some(value),
+            '\\' => value.extend(chars.next()),
+            c => value.push(c),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, is_json: bool, body: &str) -> Response {
+        Response {
+            format: Default::default(),
+            warning: None,
+            request_id: None,
+            status,
+            body: body.to_owned(),
+            reason: "Reason",
+            path: "/call".into(),
+            is_json,
+            challenge: None,
+            signature_status: None,
+            clock_ahead: None,
+        }
+    }
+
+    fn unknown_caller() -> Caller {
+        Caller {
+            token: None,
+            unreadable_token: None,
+            signing: None,
+        }
+    }
+
+    fn shown(answer: &Response) -> (&'static str, String) {
+        let failure = answer.failure(&unknown_caller());
+        assert_eq!(failure.status, Some(answer.status));
+        (failure.code.as_str(), failure.message)
+    }
+
+    #[test]
+    fn message_of_a_json_body_is_told_once() {
+        let body = r#"{"result":null,"error":"Upstream API error: API error (500): {\"a\":1}"}"#;
+        assert_eq!(
+            shown(&answer(502, true, body)),
+            (
+                "provider.upstream_error",
+                "Proxy error (502): Upstream API error: API error (500): {\"a\":1}".to_owned()
+            )
+        );
+        assert_eq!(
+            shown(&answer(503, false, "")).1,
+            "Proxy error (503): Reason".to_owned()
+        );
+        let other = shown(&answer(404, false, "<html>"));
+        assert_eq!(other.0, "provider.upstream_error");
+        let unknown = shown(&answer(404, true, r#"{"error":"Unknown tool: 'x'"}"#));
+        assert_eq!(unknown.0, "tool.not_found");
+    }
+
+    #[test]
+    fn refused_signature_is_told_from_a_scope() {
+        for reason in [
+            "missing_signature",
+            "hmac_mismatch",
+            "expired_timestamp_drift=75s",
+        ] {
+            let found = shown(&answer(403, false, reason));
+            assert_eq!(
+                found,
+                ("auth.signature", format!("Proxy error (403): {reason}"))
+            );
+        }
+        // A tool may be called anything, and a body of JSON is never a reason.
+        let scope = answer(403, true, r#"{"result":null,"error":"missing_signature"}"#);
+        assert_eq!(shown(&scope).0, "auth.scope_denied");
+        assert_eq!(shown(&answer(403, false, "valid")).0, "auth.scope_denied");
+    }
+
+    #[test]
+    fn token_is_judged_by_the_challenge_and_then_by_itself() {
+        let challenge = |why: &str| {
+            format!("Bearer realm=\"ati\", error=\"invalid_token\", error_description=\"{why}\"")
+        };
+        let of = |challenge: Option<&str>, token: Option<&str>| {
+            TokenRefusal::new(challenge, token).code().as_str()
+        };
+        let claims = |exp: u64| {
+            use base64::Engine as _;
+            let part = base64::engine::general_purpose::URL_SAFE_NO_PAD
+                .encode(format!("{{\"exp\":{exp}}}"));
+            format!("eyJhbGciOiJIUzI1NiJ9.{part}.c2ln")
+        };
+        let (good, old) = (claims(u64::MAX / 2), claims(1));
+        assert_eq!(of(None, None), "auth.missing_key");
+        assert_eq!(of(Some(&challenge("expired")), Some(&good)), "auth.expired");
+        assert_eq!(of(None, Some(&old)), "auth.expired");
+        let labelled = challenge("token_expired: it ended 75 s ago");
+        assert_eq!(of(Some(&labelled), Some(&good)), "auth.expired");
+        let labelled = challenge("token_audience: for another audience");
+        assert_eq!(
+            TokenRefusal::new(Some(&labelled), Some(&good)),
+            TokenRefusal::Other(Some("for another audience".into()))
+        );
+        let labelled = challenge("token_malformed: no claims");
+        assert_eq!(
+            TokenRefusal::new(Some(&labelled), Some(&good)),
+            TokenRefusal::Malformed
+        );
+        assert_eq!(of(None, Some("not-a-token")), "auth.invalid_token");
+        let foreign = challenge("signed with \\\"another\\\" key");
+        assert_eq!(
+            TokenRefusal::new(Some(&foreign), Some(&old)),
+            TokenRefusal::Other(Some("signed with \"another\" key".into()))
+        );
+        assert_eq!(parameter("Bearer", "error_description"), None);
+        assert_eq!(parameter("Bearer x_error=\"a\"", "error"), None);
+    }
+}
