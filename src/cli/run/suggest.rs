@@ -26,6 +26,10 @@ pub fn of_remote(remote: &Remote, name: &str, mut failure: Failure) -> Failure {
     let listed = remote.get("tools", &[]).unwrap_or_default();
     let tools = listed.as_array().map(Vec::as_slice).unwrap_or_default();
     let names = tools.iter().filter_map(|tool| tool["name"].as_str());
-    failure.message += &suggestion(name, names);
+    let suggested = suggestion(name, names);
+    if !suggested.is_empty() && !failure.message.ends_with('.') {
+        failure.message.push('.');
+    }
+    failure.message += &suggested;
     failure
 }
