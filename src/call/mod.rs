@@ -1,6 +1,7 @@
 //! The one pipeline of a tool call, for `/call`, `/mcp` and `ati run` alike:
 //! resolve -> authorize -> validate -> limit -> execute -> shape -> audit.
 
+mod arguments;
 mod audit_guard;
 mod credentials;
 mod mcp;
@@ -10,14 +11,14 @@ mod upstream_override;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tracing::Instrument as _;
 use url::Url;
 
 use crate::auth::{Identity, scope};
-use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, Tool, Unlisted};
+use crate::catalog::schema::Schema;
+use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, ResultFormat, Tool, Unlisted};
 use crate::config::ToolSettings;
 use crate::credential::Lookup;
 use crate::egress::{self, Clients};
@@ -26,18 +27,18 @@ use crate::exec::credentials::SharedCredentials;
 use crate::exec::http::HttpError;
 use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, ExecContext, SharedState, SpooledJson, Watcher};
-use crate::json;
 use crate::keyring::Keyring;
 use crate::request_id::RequestId;
-use crate::spool::Spooled;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
+pub use arguments::{Args, MOST_VALUES};
+use arguments::{Given, validate};
 use audit_guard::AuditGuard;
 pub use mcp::server_of as mcp_server;
 
-/// Arguments with more values than this are refused: a few megabytes of text can stand for
-/// gigabytes.
-const MOST_VALUES: usize = 200_000;
+/// The header of a `/call` answer that has what ati wants to tell the caller of a call that went
+/// well.
+pub const WARNING_HEADER: &str = "x-ati-warning";
 
 /// What calls of one process are made with.
 #[derive(Clone, Copy)]
@@ -74,49 +75,6 @@ pub struct Request<'a> {
     pub trail: &'a CallTrail,
 }
 
-/// The arguments of a call.
-pub enum Args<'a> {
-    Json(Map<String, Value>),
-    /// JSON text, parsed only once the tool is known to exist. Anything but an object counts as
-    /// `{}`.
-    Text(Option<&'a RawValue>),
-    /// A whole `/call` body that is too big for memory. Its `args` are parsed once the tool is
-    /// known to exist.
-    Spooled(Spooled),
-}
-
-impl Args<'_> {
-    async fn into_map(self) -> Result<Map<String, Value>, CallError> {
-        let invalid = |e: &dyn std::fmt::Display| CallError::InvalidRequest(format!("args: {e}"));
-        match self {
-            Args::Json(map) => Ok(map),
-            Args::Text(text) => {
-                let text = text.map_or("", RawValue::get);
-                if !text.starts_with('{') {
-                    return Ok(Map::new());
-                }
-                json::parse(text, MOST_VALUES).map_err(|e| invalid(&e))
-            }
-            Args::Spooled(body) => {
-                let parse = move || json::parse_from(|| body.blocking_reader(), MOST_VALUES);
-                let parsed = tokio::task::spawn_blocking(parse).await;
-                let body: ArgsOfBody = parsed.map_err(|e| invalid(&e))?.map_err(|e| invalid(&e))?;
-                Ok(match body.args {
-                    Value::Object(map) => map,
-                    _ => Map::new(),
-                })
-            }
-        }
-    }
-}
-
-/// The part of a `/call` body that holds the arguments.
-#[derive(Deserialize)]
-struct ArgsOfBody {
-    #[serde(default)]
-    args: Value,
-}
-
 /// The result of a call.
 #[derive(Debug)]
 pub enum Output {
@@ -125,6 +83,16 @@ pub enum Output {
     Json(Value),
     /// The same as `Raw`, where it is too big for memory.
     Spooled(SpooledJson),
+}
+
+/// A call that went well.
+#[derive(Debug)]
+pub struct Finished {
+    pub output: Output,
+    /// How the tool wants its result printed.
+    pub format: ResultFormat,
+    /// For the caller: arguments that the tool doesn't know.
+    pub warnings: Vec<String>,
 }
 
 /// One call on its way through the pipeline.
@@ -159,18 +127,18 @@ impl<'a> Call<'a> {
 }
 
 /// Runs the pipeline.
-pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, CallError> {
+pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished, CallError> {
     // First: an unknown tool is 404 for every caller, whatever its scopes.
     let tool = context
         .catalog
         .find(request.name)
         .ok_or_else(|| CallError::UnknownTool(request.name.to_owned()))?;
     request.trail.resolved(&tool.name);
-    let args = request.args.into_map().await?;
+    let given = request.args.parse(&tool.schema).await?;
     let guard = AuditGuard::new(
         request.name,
         Some(tool),
-        &args,
+        &given.args,
         request.identity,
         request.request_id,
         context.audit,
@@ -193,7 +161,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, C
         tool = tool.name,
         provider = tool.provider.name,
     );
-    let outcome = decide(call, tool, args, request.upstream_url)
+    let outcome = decide(call, tool, given, request.upstream_url)
         .instrument(span)
         .await;
     guard.end(&outcome);
@@ -207,12 +175,12 @@ pub async fn refuse(
     error: CallError,
     waited: Duration,
     context: Context<'_>,
-) -> Result<Output, CallError> {
-    let args = request.args.into_map().await?;
+) -> Result<Finished, CallError> {
+    let given = request.args.parse(&Schema::default()).await?;
     let guard = AuditGuard::new(
         request.name,
         None,
-        &args,
+        &given.args,
         request.identity,
         request.request_id,
         context.audit,
@@ -226,19 +194,23 @@ pub async fn refuse(
 async fn decide(
     mut call: Call<'_>,
     tool: &Tool,
-    args: Map<String, Value>,
+    given: Given,
     upstream_url: Option<&str>,
-) -> Result<Output, CallError> {
+) -> Result<Finished, CallError> {
     // Before the arguments: a caller without the scope learns nothing of what the tool takes.
     authorize(tool, call.identity)?;
     // Before the limit: a call that could never be sent doesn't count against it.
-    let args = validate(tool, args)?;
+    let prepared = validate(tool, given)?;
     call.upstream_override = upstream_url
         .map(|url| upstream_override::check(url, tool, &call.lookup))
         .transpose()?;
     limit(&call, tool)?;
-    let answer = execute(&call, tool, &args).await?;
-    shape::shape(tool, answer, call.request_id).await
+    let answer = execute(&call, tool, &prepared.args).await?;
+    Ok(Finished {
+        output: shape::shape(tool, answer, call.request_id).await?,
+        format: tool.format,
+        warnings: prepared.unknown.iter().map(ToString::to_string).collect(),
+    })
 }
 
 fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
@@ -256,16 +228,6 @@ pub fn authorize_unlisted(tool: &Unlisted<'_>, identity: &Identity) -> Result<()
     } else {
         Err(CallError::OutOfScope(tool.name.clone()))
     }
-}
-
-fn validate(tool: &Tool, args: Map<String, Value>) -> Result<Map<String, Value>, CallError> {
-    tool.schema
-        .prepare(args)
-        .map_err(|unfit| CallError::InvalidArgument {
-            name: unfit.name,
-            what: unfit.what,
-            missing: unfit.missing,
-        })
 }
 
 /// Counts by the canonical name, so that an alias doesn't escape a limit.

@@ -68,6 +68,14 @@ impl Invocation {
         placeholders(endpoint)
     }
 
+    /// Whether the tool is a program, which gets the words of the command line as they are. Of
+    /// other tools, a word that belongs to no argument is a mistake.
+    pub fn is_program(&self) -> bool {
+        match self {
+            Invocation::Http(_) | Invocation::Mcp(_) => false,
+        }
+    }
+
     /// The method that listings show. Clients of existing deployments expect one for every tool.
     pub fn listed_method(&self) -> &Method {
         match self {

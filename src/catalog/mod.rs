@@ -4,14 +4,17 @@ mod cost;
 mod invocation;
 pub mod listing_cache;
 pub mod mcp;
+pub mod nearest;
 pub mod openapi;
 pub mod outbound;
 pub mod provider;
+pub mod result_format;
 pub mod schema;
 pub mod search;
 mod specs;
 pub mod tool;
 mod unlisted;
+pub mod words;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,6 +23,7 @@ use foldhash::fast::RandomState;
 
 pub use invocation::{Dialect, HttpInvocation, Invocation, McpInvocation};
 pub use provider::{Handler, Provider};
+pub use result_format::ResultFormat;
 pub use specs::Specs;
 pub use tool::Tool;
 pub use unlisted::Unlisted;
@@ -237,15 +241,21 @@ impl Catalog {
         self.public().filter(|tool| tool.is_allowed(scopes))
     }
 
-    /// By name, or by an alias in which a `_` stands for the `:` between provider and tool.
+    /// By name, or by an alias in which a `_` or a `__` stands for the `:` between provider and
+    /// tool.
     pub fn find(&self, name: &str) -> Option<&Arc<Tool>> {
         if name.len() > tool::LONGEST_NAME {
             return None;
         }
-        self.exactly(name).or_else(|| {
-            name.match_indices('_')
-                .find_map(|(at, _)| self.exactly(&format!("{}:{}", &name[..at], &name[at + 1..])))
-        })
+        let by_alias = |mark: &str| {
+            name.match_indices(mark).find_map(|(at, mark)| {
+                let (provider, own) = (&name[..at], &name[at + mark.len()..]);
+                self.exactly(&format!("{provider}:{own}"))
+            })
+        };
+        self.exactly(name)
+            .or_else(|| by_alias("_"))
+            .or_else(|| by_alias("__"))
     }
 
     fn exactly(&self, name: &str) -> Option<&Arc<Tool>> {
@@ -317,6 +327,7 @@ mod tests {
         let found = |name: &str| catalog.find(name).map(|tool| tool.name.as_str());
         assert_eq!(found("test_api:get_data"), Some("test_api:get_data"));
         assert_eq!(found("test_api_get_data"), Some("test_api:get_data"));
+        assert_eq!(found("test_api__get_data"), Some("test_api:get_data"));
         assert_eq!(found("test:api_get_data"), None);
         assert_eq!(found(&"_".repeat(100_000)), None);
         // Internal tools can't be found.
@@ -418,7 +429,7 @@ mod tests {
     fn mistakes_that_only_fail_calls_are_warnings() {
         let (catalog, problems, mut warnings) = build(&[
             "[provider]\nname = 'a'\nbase_url = 'http://h'\n[[tools]]\nname = 't'\nendpoint = '/x/{id}'\n\
-             input_schema = { type = 'objekt' }\nresponse = { extract = '$[' }",
+             input_schema = { type = 'objekt' }\nresponse = { extract = '$[', format = 'yaml' }",
         ]);
         assert!(problems.is_empty(), "{problems:?}");
         let mut found = Vec::new();
@@ -427,6 +438,7 @@ mod tests {
         for expected in [
             "{id} is sent as it stands",
             "every call will fail",
+            "unknown format 'yaml' has no effect",
             "arguments are not checked",
         ] {
             assert!(

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::mcp::Mcp;
 use super::openapi::Selection;
 use super::outbound::{BaseUrl, Inject, Outbound, Program, is_credential};
+use super::result_format::ResultFormat;
 use crate::config::fields;
 use crate::config::provider::Auth;
 use crate::config::{HandlerKind, ManifestFile, Origin, Section};
@@ -90,8 +91,14 @@ pub struct Override {
     pub tags: Vec<String>,
     pub scope: Option<String>,
     pub response_extract: Option<String>,
-    /// Known, and without effect: only `--output` decides how a result looks.
     pub response_format: Option<String>,
+}
+
+impl Override {
+    pub fn format(&self) -> ResultFormat {
+        let name = self.response_format.as_deref();
+        name.and_then(ResultFormat::named).unwrap_or_default()
+    }
 }
 
 impl Provider {
@@ -170,6 +177,14 @@ impl Provider {
             }
             HandlerKind::OpenApi => {
                 let openapi = OpenApi::read(s, base_url);
+                for (id, over) in &openapi.overrides {
+                    let name = over.response_format.as_deref();
+                    if let Some(fault) = name.and_then(ResultFormat::fault) {
+                        let problem = Problem::new(fault).file(&self.file);
+                        let key = format!("provider.openapi_overrides.{id}.response_format");
+                        warnings.push(problem.key(key));
+                    }
+                }
                 let keys = owned(openapi.base_url.keys().collect());
                 (keys, Handler::OpenApi(Box::new(openapi)))
             }

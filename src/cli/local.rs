@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, watch};
 
+use super::run::unknown_tool;
 use super::{audit, output, problem_failure, runtime};
 use crate::api::{self, Services};
 use crate::auth::Identity;
@@ -15,9 +16,9 @@ use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{TokenFault, Verifier};
 use crate::call::{self, Args, Context, Counting, Output};
 use crate::catalog::mcp::{Listing, Listings};
-use crate::catalog::{Catalog, Provider, Tool, listing_cache};
+use crate::catalog::{Catalog, Provider, ResultFormat, Tool, listing_cache};
 use crate::clock::unix_now;
-use crate::config::{self, Environment, KeyringSettings, Settings};
+use crate::config::{Environment, KeyringSettings, Settings};
 use crate::error::{CallError, Code, ExecError, Failure};
 use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, SharedState, Watcher};
@@ -31,8 +32,6 @@ use crate::telemetry::trail::CallTrail;
 const LISTING_TTL: u64 = 3600;
 /// MCP servers that are asked at the same time.
 const CONCURRENT_LISTINGS: usize = 10;
-/// Tools that are suggested for an unknown name.
-const MOST_SUGGESTIONS: usize = 20;
 
 /// A snapshot of this machine, without a keyring: only a call that needs a credential loads that.
 pub struct Local {
@@ -79,7 +78,7 @@ impl Local {
         self.catalog()
             .find(name)
             .filter(|tool| tool.is_allowed(&self.identity.scopes))
-            .ok_or_else(|| unknown_tool(self.catalog(), &self.identity, name))
+            .ok_or_else(|| unknown_tool(name))
     }
 
     /// Call a tool. Where its name is unknown and could be a tool of an MCP server, that server is
@@ -89,7 +88,7 @@ impl Local {
         name: &str,
         args: Args,
         watcher: Option<Watcher<'_>>,
-    ) -> Result<Printable, Failure> {
+    ) -> Result<Answered, Failure> {
         let known = self.catalog().find(name);
         let unlisted = match known {
             Some(_) => None,
@@ -124,13 +123,15 @@ impl Local {
                 ..session.context()
             };
             let outcome = call::run(request, context).await;
-            let output = outcome.map_err(|error| match error {
-                CallError::UnknownTool(name) => {
-                    unknown_tool(&snapshot.catalog, &self.identity, &name)
-                }
+            let finished = outcome.map_err(|error| match error {
+                CallError::UnknownTool(name) => unknown_tool(&name),
                 error => Failure::from_error(error.code(), error),
             })?;
-            Printable::load(output).await
+            Ok(Answered {
+                result: Printable::load(finished.output).await?,
+                format: finished.format,
+                warnings: finished.warnings,
+            })
         })?
     }
 
@@ -278,6 +279,14 @@ impl Local {
     }
 }
 
+/// What a call gave.
+pub struct Answered {
+    pub result: Printable,
+    /// How the tool wants its result printed.
+    pub format: ResultFormat,
+    pub warnings: Vec<String>,
+}
+
 /// A result in memory: a command formats it as a whole before it prints it.
 pub enum Printable {
     /// JSON text.
@@ -381,36 +390,6 @@ fn listing_failure(error: McpError) -> Failure {
         code => code,
     };
     Failure::from_error(code, error)
-}
-
-fn unknown_tool(catalog: &Catalog, identity: &Identity, name: &str) -> Failure {
-    let mut message =
-        format!("Unknown tool: '{name}'. Run 'ati tool list' to see available tools.");
-    let prefix = name.split(':').next().unwrap_or_default();
-    if let Some(absence) = absence(prefix) {
-        let message = format!("Unknown tool: '{name}'. Provider '{prefix}': {absence}");
-        return Failure::new(Code::ToolNotFound, message);
-    }
-    let of_provider: Vec<&str> = catalog
-        .visible(&identity.scopes)
-        .filter(|tool| tool.provider.name == prefix)
-        .map(|tool| tool.name.as_str())
-        .take(MOST_SUGGESTIONS)
-        .collect();
-    if !of_provider.is_empty() {
-        message += " Did you mean one of:";
-        for tool in of_provider {
-            message += &format!("\n  - {tool}");
-        }
-    }
-    Failure::new(Code::ToolNotFound, message)
-}
-
-/// Why a provider of this machine has no tools, where its handler isn't built in.
-fn absence(provider: &str) -> Option<String> {
-    let manifests = config::read_manifests(&config::ati_dir(), &mut Vec::new());
-    let mut named = manifests.iter().filter(|it| it.name == provider);
-    named.find_map(|manifest| manifest.handler.absence())
 }
 
 /// The caller, by its session token. Where no JWT keys are configured, no token is needed and every

@@ -29,7 +29,7 @@ pub use manifest::{
     LONGEST_PROVIDER_NAME, ManifestFile, Origin, is_provider_name, mcp_url_env, read_manifest,
     read_manifests, session_token_env,
 };
-pub use section::Section;
+pub use section::{Section, nearest};
 
 use conf::{Conf, ServerSettings, default_upgrade_socket};
 

@@ -135,7 +135,7 @@ impl<'a> Section<'a> {
 }
 
 /// The known name that a typo most likely meant.
-pub(super) fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
+pub fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
     known
         .iter()
         .map(|candidate| (strsim::jaro_winkler(name, candidate), *candidate))

@@ -26,6 +26,9 @@ pub enum CallError {
         what: String,
         missing: bool,
     },
+    /// Words of a command line that are no argument, for a tool that isn't a program.
+    #[error("Invalid arguments: {0}")]
+    StrayWords(String),
     #[error("Rate limit exceeded for '{pattern}': {count}/{unit} (limit: {limit}/{unit})")]
     RateLimited {
         pattern: String,
@@ -159,9 +162,9 @@ impl CallError {
     pub fn status(&self) -> StatusCode {
         match self {
             CallError::UnreadableBody(_) | CallError::UpstreamUrl(_) => StatusCode::BAD_REQUEST,
-            CallError::InvalidRequest(_) | CallError::InvalidArgument { .. } => {
-                StatusCode::UNPROCESSABLE_ENTITY
-            }
+            CallError::InvalidRequest(_)
+            | CallError::InvalidArgument { .. }
+            | CallError::StrayWords(_) => StatusCode::UNPROCESSABLE_ENTITY,
             CallError::UnknownTool(_) => StatusCode::NOT_FOUND,
             CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => StatusCode::FORBIDDEN,
             CallError::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -181,7 +184,7 @@ impl CallError {
             CallError::UnknownTool(_) => "unknown_tool",
             CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => "denied",
             CallError::UpstreamUrl(_) => "invalid_request",
-            CallError::InvalidArgument { .. } => "invalid_arguments",
+            CallError::InvalidArgument { .. } | CallError::StrayWords(_) => "invalid_arguments",
             CallError::RateLimited { .. } => "rate_limited",
             CallError::ProviderDown { .. } => "provider_down",
             CallError::Exec(error) => error.outcome(),
@@ -198,7 +201,8 @@ impl CallError {
             CallError::UnreadableBody(_)
             | CallError::UpstreamUrl(_)
             | CallError::InvalidRequest(_)
-            | CallError::InvalidArgument { .. } => Code::InvalidValue,
+            | CallError::InvalidArgument { .. }
+            | CallError::StrayWords(_) => Code::InvalidValue,
             CallError::RateLimited { .. } => Code::RateExceeded,
             CallError::ProviderDown { .. } => Code::ProviderUnavailable,
             CallError::Exec(error) => error.code(),
@@ -210,6 +214,8 @@ impl CallError {
     pub fn audit_text(&self) -> String {
         if let CallError::Exec(error) = self {
             error.audit_text()
+        } else if let CallError::StrayWords(_) = self {
+            "Invalid arguments: words that belong to no argument".to_owned()
         } else {
             self.to_string()
         }

@@ -250,6 +250,8 @@ mod tests {
 
     fn answer(status: u16, is_json: bool, body: &str) -> Response {
         Response {
+            format: Default::default(),
+            warning: None,
             request_id: None,
             status,
             body: body.to_owned(),

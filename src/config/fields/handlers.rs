@@ -63,7 +63,11 @@ pub(super) const OPENAPI_OVERRIDES: Group = Group {
             Text,
             "As `extract` of `[tools.response]`",
         ),
-        field("response_format", Text, "Accepted, without effect"),
+        field(
+            "response_format",
+            Word(super::tools::RESULT_FORMATS),
+            "As `format` of `[tools.response]`",
+        ),
     ],
 };
 

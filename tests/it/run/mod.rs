@@ -1,9 +1,13 @@
 //! `ati run` and `ati tool`.
 
+mod arguments;
 mod commands;
 mod failures;
+mod lossless;
 mod output;
 mod over_tls;
+mod suggestions;
+mod usage;
 
 use std::path::Path;
 use std::process::Output;
