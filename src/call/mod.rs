@@ -18,6 +18,7 @@ use url::Url;
 
 use crate::auth::{Identity, scope};
 use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, Tool, Unlisted};
+use crate::clock;
 use crate::config::ToolSettings;
 use crate::credential::Lookup;
 use crate::egress::Clients;
@@ -273,11 +274,11 @@ fn limit(call: &Call<'_>, tool: &Tool) -> Result<(), CallError> {
         .rates
         .iter()
         .filter(|(pattern, _)| scope::grants(pattern, &name));
-    let (rates, now) = (&context.runtime.rates, crate::clock::unix_millis());
+    let rates = &context.runtime.rates;
     let counted = match context.counting {
-        Counting::InMemory => rates.admit(&identity.subject, matching, now),
+        Counting::InMemory => rates.admit(&identity.subject, matching, clock::unix_millis()),
         Counting::InFile => rates
-            .admit_shared(&identity.subject, matching, now)
+            .admit_shared(&identity.subject, matching, clock::unix_millis)
             .map_err(|e| {
                 tracing::error!(
                     request_id = %call.request_id,

@@ -4,6 +4,7 @@ mod commands;
 mod failures;
 mod output;
 mod over_tls;
+mod rates;
 
 use std::path::Path;
 use std::process::Output;
