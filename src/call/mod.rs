@@ -225,7 +225,7 @@ async fn decide(
     upstream_url: Option<&str>,
 ) -> Result<Output, CallError> {
     // Before the arguments: a caller without the scope learns nothing of what the tool takes.
-    authorize(tool, call.identity)?;
+    authorize(tool, call.identity, clock::unix_now())?;
     // Before the limit: a call that could never be sent doesn't count against it.
     let args = validate(tool, args)?;
     call.upstream_override = upstream_url
@@ -236,7 +236,12 @@ async fn decide(
     shape::shape(tool, answer, call.request_id).await
 }
 
-fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
+/// A token ends at its `exp`, by this clock. The leeway is for the check of the token itself, so
+/// that callers whose clock differs learn why their calls fail.
+fn authorize(tool: &Tool, identity: &Identity, now: u64) -> Result<(), CallError> {
+    if let Some(exp) = identity.expires.filter(|exp| now >= *exp) {
+        return Err(CallError::ScopesExpired(exp));
+    }
     if tool.is_allowed(&identity.scopes) {
         Ok(())
     } else {

@@ -20,6 +20,9 @@ pub enum CallError {
     UnknownTool(String),
     #[error("Access denied: '{0}' is not in your scopes")]
     OutOfScope(String),
+    /// The token's `exp` is over. The leeway is for the check of the token, and not for calls.
+    #[error("Scopes have expired (expired at {0})")]
+    ScopesExpired(u64),
     #[error("Invalid arguments: {name}: {what}")]
     InvalidArgument {
         name: String,
@@ -133,7 +136,9 @@ impl CallError {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
             CallError::UnknownTool(_) => StatusCode::NOT_FOUND,
-            CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => StatusCode::FORBIDDEN,
+            CallError::OutOfScope(_)
+            | CallError::ScopesExpired(_)
+            | CallError::UpstreamDenied(_) => StatusCode::FORBIDDEN,
             CallError::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
             CallError::ProviderDown { .. } => StatusCode::SERVICE_UNAVAILABLE,
             CallError::Exec(_) => StatusCode::BAD_GATEWAY,
@@ -150,6 +155,7 @@ impl CallError {
             CallError::InvalidRequest(_) => "invalid_request",
             CallError::UnknownTool(_) => "unknown_tool",
             CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => "denied",
+            CallError::ScopesExpired(_) => "expired",
             CallError::UpstreamUrl(_) => "invalid_request",
             CallError::InvalidArgument { .. } => "invalid_arguments",
             CallError::RateLimited { .. } => "rate_limited",
@@ -164,6 +170,7 @@ impl CallError {
         match self {
             CallError::UnknownTool(_) => Code::ToolNotFound,
             CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => Code::ScopeDenied,
+            CallError::ScopesExpired(_) => Code::AuthExpired,
             CallError::InvalidArgument { missing: true, .. } => Code::MissingArg,
             CallError::UnreadableBody(_)
             | CallError::UpstreamUrl(_)

@@ -1,5 +1,6 @@
 //! Signatures, tokens, keyrings, and ambiguous requests.
 
+mod expiry;
 mod keyrings;
 mod requests;
 mod signatures;
