@@ -298,6 +298,7 @@ fn limit(call: &Call<'_>, tool: &Tool) -> Result<(), CallError> {
         count: exceeded.count,
         limit: exceeded.rate.limit,
         unit: exceeded.rate.unit.word(),
+        retry_after: exceeded.wait.div_ceil(1000).max(1),
     })
 }
 

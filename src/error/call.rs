@@ -35,6 +35,8 @@ pub enum CallError {
         count: usize,
         limit: u32,
         unit: &'static str,
+        /// Seconds until there is room for a call.
+        retry_after: u64,
     },
     /// `X-Ati-Upstream-Url` is no URL, or the provider takes none.
     #[error("Invalid upstream URL: {0}")]
@@ -194,7 +196,9 @@ impl CallError {
 
     /// Seconds after which the same call may succeed, where that is known.
     pub fn retry_after(&self) -> Option<u64> {
-        if let CallError::ProviderDown { retry_after, .. } = self {
+        if let CallError::ProviderDown { retry_after, .. }
+        | CallError::RateLimited { retry_after, .. } = self
+        {
             Some(*retry_after)
         } else {
             None
