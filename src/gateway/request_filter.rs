@@ -1,3 +1,4 @@
+use http::header::HOST;
 use pingora_error::Result;
 use pingora_proxy::Session;
 
@@ -6,7 +7,7 @@ use super::{Ctx, refuse};
 use crate::auth::signature::{Mode, Verdict};
 use crate::clock::unix_now;
 use crate::error::Refusal;
-use crate::filters;
+use crate::filters::{self, target};
 use crate::route::Match;
 use crate::telemetry::record;
 
@@ -18,6 +19,9 @@ pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
     let Some(snapshot) = &ctx.snapshot else {
         return refuse(ctx, Refusal::Internal);
     };
+    if let Err(refusal) = to_origin_form(session) {
+        return refuse(ctx, refusal);
+    }
     let request = session.req_header();
     let raw_header = || session.as_http1().map(|_| session.to_h1_raw());
     let result = filters::admit(request, raw_header, snapshot, unix_now(), &mut ctx.trail).await;
@@ -35,6 +39,21 @@ pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
         }
         Err(refusal) => refuse(ctx, refusal),
     }
+}
+
+/// A target that is a whole URL becomes the path that it names, for all that follows, the upstream
+/// included.
+fn to_origin_form(session: &mut Session) -> Result<(), Refusal> {
+    if session.as_http1().is_none() {
+        return Ok(());
+    }
+    let Some(named) = target::absolute(session.req_header().raw_path())? else {
+        return Ok(());
+    };
+    let request = session.req_header_mut();
+    let host = request.insert_header(HOST, named.authority);
+    let path = request.set_raw_path(&named.path_and_query);
+    host.and(path).map_err(|_| Refusal::UnknownTarget)
 }
 
 /// Scripts of existing deployments search for these records, by message and by `"reason":"valid"`.

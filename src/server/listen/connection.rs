@@ -14,6 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
+use super::absolute_form::HeadReader;
 use super::downstream::{ByteStream, Downstream};
 use super::http2;
 use super::proxy_protocol::{self, ConnectionSource};
@@ -169,8 +170,9 @@ async fn http1<S: ByteStream>(
     proxy: Arc<HttpProxy<Gateway>>,
     shutdown: ShutdownWatch,
 ) {
-    let stream = Downstream::new(stream, socket, peer);
     let watch = Arc::new(HeaderWatch::default());
+    let heads = HeadReader::new(watch.clone());
+    let stream = Downstream::new(stream, socket, peer).with_heads(heads);
     let keepalive = limits.keepalive;
     let watched = watch.clone();
     let mut requests = AbortOnDrop(tokio::spawn(async move {

@@ -18,6 +18,8 @@ use pingora_core::protocols::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufWriter, ReadBuf};
 
+use super::absolute_form::HeadReader;
+
 /// Enough for a header and a short body.
 const BUFFER: usize = 4096;
 /// How long the caller has to receive the last bytes when the connection closes.
@@ -40,6 +42,8 @@ pub struct Downstream<S> {
     socket: RawFd,
     digest: Arc<SocketDigest>,
     established: SystemTime,
+    /// Only HTTP/1 has heads in the bytes of its connection.
+    heads: Option<HeadReader>,
 }
 
 impl<S: ByteStream> Downstream<S> {
@@ -52,7 +56,14 @@ impl<S: ByteStream> Downstream<S> {
             socket,
             digest: Arc::new(digest),
             established: SystemTime::now(),
+            heads: None,
         }
+    }
+
+    /// The same, with a reader for the heads of requests.
+    pub fn with_heads(mut self, heads: HeadReader) -> Self {
+        self.heads = Some(heads);
+        self
     }
 }
 
@@ -69,7 +80,11 @@ impl<S: ByteStream> AsyncRead for Downstream<S> {
         {
             return Poll::Ready(Err(e));
         }
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let Downstream { stream, heads, .. } = &mut *self;
+        match heads {
+            Some(heads) => heads.poll_read(Pin::new(stream), cx, buf),
+            None => Pin::new(stream).poll_read(cx, buf),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod expiry;
 mod keyrings;
 mod requests;
 mod signatures;
+mod targets;
 mod tokens;
 
 use ati::auth::token::Signer;
