@@ -225,7 +225,7 @@ async fn decide(
     upstream_url: Option<&str>,
 ) -> Result<Output, CallError> {
     // Before the arguments: a caller without the scope learns nothing of what the tool takes.
-    authorize(tool, call.identity, clock::unix_now())?;
+    authorize(tool, call.identity)?;
     // Before the limit: a call that could never be sent doesn't count against it.
     let args = validate(tool, args)?;
     call.upstream_override = upstream_url
@@ -236,12 +236,8 @@ async fn decide(
     shape::shape(tool, answer, call.request_id).await
 }
 
-/// A token ends at its `exp`, by this clock. The leeway is for the check of the token itself, so
-/// that callers whose clock differs learn why their calls fail.
-fn authorize(tool: &Tool, identity: &Identity, now: u64) -> Result<(), CallError> {
-    if let Some(exp) = identity.expires.filter(|exp| now >= *exp) {
-        return Err(CallError::ScopesExpired(exp));
-    }
+fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
+    check_end(identity)?;
     if tool.is_allowed(&identity.scopes) {
         Ok(())
     } else {
@@ -249,8 +245,18 @@ fn authorize(tool: &Tool, identity: &Identity, now: u64) -> Result<(), CallError
     }
 }
 
+/// A token ends at its `exp`, by this clock. The leeway is for the check of the token itself, so
+/// that callers whose clock differs learn why their calls fail.
+fn check_end(identity: &Identity) -> Result<(), CallError> {
+    match identity.expires {
+        Some(exp) if clock::unix_now() >= exp => Err(CallError::ScopesExpired(exp)),
+        _ => Ok(()),
+    }
+}
+
 /// As [`authorize`], before the tool's server has listed it.
 pub fn authorize_unlisted(tool: &Unlisted<'_>, identity: &Identity) -> Result<(), CallError> {
+    check_end(identity)?;
     if tool.is_allowed(&identity.scopes) {
         Ok(())
     } else {

@@ -1,8 +1,10 @@
 //! The end of a token: by the clock for calls, with some leeway for the token itself.
 
+use std::process::Output;
+
 use ati::auth::token::Claims;
 use ati::clock::unix_now;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::es256;
 use crate::support::ati::{Setup, command, stderr, tool, write};
@@ -17,6 +19,15 @@ fn ending_at(exp: u64) -> Claims {
 fn setup(api: &Upstream) -> Setup {
     let tools = [tool("shop:find", ""), tool("shop:open", "scope = ''")].concat();
     Setup::new().tools("shop", &api.url(), "", &tools)
+}
+
+/// The exit code and the code of a failed command.
+fn failure(output: &Output) -> (Option<i32>, String, String) {
+    let text = stderr(output);
+    let line = text.lines().find(|line| line.starts_with("{\"error\""));
+    let error: Value = serde_json::from_str(line.unwrap_or_else(|| panic!("{text}"))).unwrap();
+    let part = |name: &str| error["error"][name].as_str().unwrap().to_owned();
+    (output.status.code(), part("code"), part("message"))
 }
 
 #[test]
@@ -98,20 +109,44 @@ fn run_with_an_expired_token_says_when_it_ended() {
             .args(["run", "shop:find"])
             .output()
             .unwrap();
-        (output.status.code(), stderr(&output))
+        failure(&output)
     };
     let exp = unix_now() - 5;
-    let (code, text) = run(exp);
-    assert_eq!(code, Some(3), "{text}");
-    assert!(text.contains("\"code\":\"auth.expired\""), "{text}");
-    let message = format!("\"message\":\"Scopes have expired (expired at {exp})\"");
-    assert!(text.contains(&message), "{text}");
-    let (code, text) = run(unix_now() - 120);
-    assert_eq!(code, Some(3), "{text}");
-    assert!(text.contains("\"code\":\"auth.expired\""), "{text}");
+    let expired = format!("Scopes have expired (expired at {exp})");
+    assert_eq!(run(exp), (Some(3), "auth.expired".to_owned(), expired));
+    let (code, kind, text) = run(unix_now() - 120);
+    assert_eq!((code, kind.as_str()), (Some(3), "auth.expired"));
     assert!(
         text.contains("Invalid ATI_SESSION_TOKEN: expired"),
         "{text}"
     );
     assert!(api.received().is_empty());
+}
+
+#[test]
+fn run_through_the_proxy_tells_an_expired_token_from_a_missing_scope() {
+    let api = Upstream::echo();
+    let (proxy, signer, _) = es256(setup(&api));
+    let dir = tempfile::tempdir().unwrap();
+    let exp = unix_now() - 5;
+    let output = command(dir.path())
+        .env("ATI_PROXY_URL", format!("http://{}", proxy.edge))
+        .env("ATI_SESSION_TOKEN", signer.issue(&ending_at(exp)).unwrap())
+        .args(["run", "shop:find"])
+        .output()
+        .unwrap();
+    let expired = format!("Proxy error (403): Scopes have expired (expired at {exp})");
+    assert_eq!(
+        failure(&output),
+        (Some(3), "auth.expired".to_owned(), expired)
+    );
+}
+
+#[test]
+fn expired_token_does_not_wait_for_a_server_that_is_down() {
+    let down = "[provider]\nname = 'down'\nhandler = 'mcp'\nmcp_command = '/nonexistent'\n";
+    let (proxy, signer, _) = es256(Setup::new().manifest("down", down));
+    let token = bearer(&signer, &ending_at(unix_now() - 5));
+    let refused = proxy.call(Some(&token), "down:any", json!({}));
+    assert_eq!(refused.status, 403, "{}", refused.text());
 }
