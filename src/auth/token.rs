@@ -224,7 +224,7 @@ impl Verifier {
                 ErrorKind::InvalidSignature
                 | ErrorKind::InvalidAlgorithm
                 | ErrorKind::InvalidAlgorithmName => TokenFault::BadSignature,
-                _ => TokenFault::Malformed,
+                _ => missing_claim(token).unwrap_or(TokenFault::Malformed),
             })
     }
 }
@@ -283,6 +283,21 @@ impl Signer {
         }
         jsonwebtoken::encode(&header, claims, &key)
     }
+}
+
+/// Which required claim a token lacks, of one whose claims can't be used.
+fn missing_claim(token: &str) -> Option<TokenFault> {
+    let claims = inspect(token)?;
+    ["sub", "aud", "iat", "exp", "scope"]
+        .into_iter()
+        .find(|name| !claims.contains_key(*name))
+        .map(TokenFault::MissingClaim)
+}
+
+/// For how many seconds a token that isn't accepted any more has been expired.
+pub fn expired_since(token: &str, now: u64) -> u64 {
+    let exp = inspect(token).and_then(|claims| numeric_date(claims.get("exp")?).ok());
+    exp.map_or(0, |exp| now.saturating_sub(exp))
 }
 
 /// The claims without any check, for debugging.

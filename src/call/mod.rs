@@ -19,6 +19,7 @@ use url::Url;
 use crate::auth::{Identity, scope};
 use crate::catalog::schema::Schema;
 use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, ResultFormat, Tool, Unlisted};
+use crate::clock;
 use crate::config::ToolSettings;
 use crate::credential::Lookup;
 use crate::egress::{self, Clients};
@@ -214,6 +215,7 @@ async fn decide(
 }
 
 fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
+    check_end(identity)?;
     if tool.is_allowed(&identity.scopes) {
         Ok(())
     } else {
@@ -221,8 +223,18 @@ fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
     }
 }
 
+/// A token ends at its `exp`, by this clock. The leeway is for the check of the token itself, so
+/// that callers whose clock differs learn why their calls fail.
+fn check_end(identity: &Identity) -> Result<(), CallError> {
+    match identity.expires {
+        Some(exp) if clock::unix_now() >= exp => Err(CallError::ScopesExpired(exp)),
+        _ => Ok(()),
+    }
+}
+
 /// As [`authorize`], before the tool's server has listed it.
 pub fn authorize_unlisted(tool: &Unlisted<'_>, identity: &Identity) -> Result<(), CallError> {
+    check_end(identity)?;
     if tool.is_allowed(&identity.scopes) {
         Ok(())
     } else {
@@ -241,11 +253,11 @@ fn limit(call: &Call<'_>, tool: &Tool) -> Result<(), CallError> {
         .rates
         .iter()
         .filter(|(pattern, _)| scope::grants(pattern, &name));
-    let (rates, now) = (&context.runtime.rates, crate::clock::unix_millis());
+    let rates = &context.runtime.rates;
     let counted = match context.counting {
-        Counting::InMemory => rates.admit(&identity.subject, matching, now),
+        Counting::InMemory => rates.admit(&identity.subject, matching, clock::unix_millis()),
         Counting::InFile => rates
-            .admit_shared(&identity.subject, matching, now)
+            .admit_shared(&identity.subject, matching, clock::unix_millis)
             .map_err(|e| {
                 tracing::error!(
                     request_id = %call.request_id,
@@ -260,6 +272,7 @@ fn limit(call: &Call<'_>, tool: &Tool) -> Result<(), CallError> {
         count: exceeded.count,
         limit: exceeded.rate.limit,
         unit: exceeded.rate.unit.word(),
+        retry_after: exceeded.wait.div_ceil(1000).max(1),
     })
 }
 

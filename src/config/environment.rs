@@ -208,6 +208,11 @@ impl Environment {
                 Problem::new("OTLP export is not part of this build; nothing is sent").key(name),
             );
         }
+        if filled("SENTRY_DSN").is_some() {
+            env.warnings.push(
+                Problem::new("Sentry is not part of this build; nothing is sent").key("SENTRY_DSN"),
+            );
+        }
         env.audit_file = filled("ATI_AUDIT_FILE").map(PathBuf::from);
         let guard = Guard::parse(&filled("ATI_SSRF_PROTECTION").unwrap_or_default());
         env.guard = guard.unwrap_or(Guard::On);

@@ -32,6 +32,9 @@ pub struct Ctx {
     pub refusal: Option<Refusal>,
     pub dial: Dial,
     pub traffic: Traffic,
+    /// Reading the caller's body failed. Pingora may count it as read to its end nevertheless, so
+    /// what follows on the connection can't be trusted.
+    pub body_broken: bool,
     /// The upstream's own `X-Request-Id`, which the caller gets ati's in place of.
     pub upstream_request_id: Option<Box<str>>,
     pub(super) in_flight: InFlight,
@@ -126,6 +129,7 @@ impl Ctx {
             refusal: None,
             dial: Dial::default(),
             traffic: Traffic::default(),
+            body_broken: false,
             upstream_request_id: None,
             in_flight: load.enter(),
             route: None,

@@ -40,7 +40,7 @@ use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, Session};
 
 pub use ctx::Ctx;
-pub use header_watch::HeaderWatch;
+pub use header_watch::{HeaderWatch, Phase};
 pub use load::Load;
 pub use logging::record_unparsed;
 

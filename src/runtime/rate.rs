@@ -1,6 +1,9 @@
 //! Rate limits: sliding windows of calls for each subject and limit, exact however many calls come
 //! at once. They survive a restart in `rate-state.json`, and processes of the command line share
 //! that file.
+//!
+//! The file has whole seconds, for readers of existing deployments. Limits per second need more: it
+//! has the milliseconds of the last calls too, under a key that those readers ignore.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -17,6 +20,8 @@ use crate::files;
 /// The longest window, in milliseconds.
 const DAY: u64 = 86_400_000;
 const SECOND: u64 = 1000;
+/// Calls that are this old, in milliseconds, are in the file by their second only.
+const RECENT: u64 = 2 * SECOND;
 /// Windows without recent calls are removed once there are more than this.
 const SWEEP_ABOVE: usize = 10_000;
 
@@ -26,6 +31,8 @@ pub struct RateExceeded {
     pub pattern: String,
     pub count: usize,
     pub rate: Rate,
+    /// Milliseconds until no limit is exceeded, if no further calls are made.
+    pub wait: u64,
 }
 
 pub struct RateWindows {
@@ -65,12 +72,44 @@ impl Window {
         }
         self.times.len() - self.times.partition_point(|at| *at <= begin(length))
     }
+
+    /// How long until fewer than `limit` calls are in the last `length` milliseconds.
+    fn wait(&self, limit: usize, length: u64, now: u64) -> u64 {
+        let oldest_kept = self.times.len().checked_sub(limit);
+        // No call ever passes a limit of none: the caller may as well wait for a whole window.
+        let at = oldest_kept.and_then(|index| self.times.get(index));
+        at.map_or(length, |at| (at + length).saturating_sub(now))
+    }
 }
 
 /// `rate-state.json`, as existing deployments write it: Unix seconds.
 #[derive(Default, Serialize, Deserialize)]
 struct RateFile {
+    /// Rounded up, so that a call counts for too long, and never too short.
     calls: BTreeMap<String, Vec<u64>>,
+    /// The last calls of some windows, in milliseconds, in the order of `calls`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    recent_ms: BTreeMap<String, Vec<u64>>,
+}
+
+impl RateFile {
+    /// The times of one window, in milliseconds: exact where they are known, else the end of the
+    /// second.
+    fn times(&self, key: &str) -> Vec<u64> {
+        let seconds = self.calls.get(key).map_or(&[][..], Vec::as_slice);
+        let mut times: Vec<u64> = seconds.iter().map(|at| at.saturating_mul(SECOND)).collect();
+        times.sort_unstable();
+        let mut recent = self.recent_ms.get(key).cloned().unwrap_or_default();
+        recent.sort_unstable();
+        for (at, exact) in times.iter_mut().rev().zip(recent.into_iter().rev()) {
+            // Otherwise another program changed the one list and not the other.
+            if exact.div_ceil(SECOND).saturating_mul(SECOND) == *at {
+                *at = exact;
+            }
+        }
+        times.sort_unstable();
+        times
+    }
 }
 
 impl RateWindows {
@@ -93,16 +132,24 @@ impl RateWindows {
             return Ok(());
         }
         let mut calls = self.calls.lock();
+        let mut exceeded: Option<RateExceeded> = None;
         for (pattern, rate) in limits.clone() {
             let window = calls.windows.entry(key(subject, pattern)).or_default();
-            let count = window.count(rate.unit.seconds() * 1000, now);
+            let length = rate.unit.seconds() * SECOND;
+            let count = window.count(length, now);
             if count >= rate.limit as usize {
-                return Err(RateExceeded {
+                let wait = window.wait(rate.limit as usize, length, now);
+                let first = exceeded.get_or_insert_with(|| RateExceeded {
                     pattern: pattern.clone(),
                     count,
                     rate: *rate,
+                    wait,
                 });
+                first.wait = first.wait.max(wait);
             }
+        }
+        if let Some(exceeded) = exceeded {
+            return Err(exceeded);
         }
         for (pattern, _) in limits {
             if let Some(window) = calls.windows.get_mut(&key(subject, pattern)) {
@@ -144,19 +191,20 @@ impl RateWindows {
     }
 
     /// As `admit`, for a process that makes one call: reads, counts and writes under a file lock,
-    /// so that calls of all processes count.
+    /// so that calls of all processes count. The time is taken under the lock: a process may wait
+    /// for it, and its call must not count from an earlier time than that of others before it.
     pub fn admit_shared<'a>(
         &self,
         subject: &str,
         limits: impl Iterator<Item = &'a (String, Rate)> + Clone,
-        now: u64,
+        now: impl FnOnce() -> u64,
     ) -> io::Result<Result<(), RateExceeded>> {
         if limits.clone().next().is_none() {
             return Ok(Ok(()));
         }
         self.locked(|| {
             self.take_over(self.read()?);
-            let admitted = self.admit(subject, limits, now);
+            let admitted = self.admit(subject, limits, now());
             if admitted.is_ok() {
                 self.write()?;
             }
@@ -178,36 +226,42 @@ impl RateWindows {
     }
 
     fn write(&self) -> io::Result<()> {
-        let horizon = unix_millis().saturating_sub(DAY);
+        let now = unix_millis();
         // An unreadable file is replaced.
         let mut state = self.read().unwrap_or_default();
         for (key, window) in self.calls.lock().windows.iter() {
-            // A window of a second is over before the file is read.
-            let kept = window.length > SECOND || window.length == 0;
-            let seconds = window.times.iter().filter(|_| kept);
-            let seconds = seconds.map(|at| at.div_ceil(1000)).collect();
+            // A window that was only read from the file may belong to any limit.
+            let length = if window.length == 0 {
+                DAY
+            } else {
+                window.length
+            };
+            let live = |at: &u64| *at > now.saturating_sub(length);
+            let times: Vec<u64> = window.times.iter().copied().filter(live).collect();
+            let seconds = times.iter().map(|at| at.div_ceil(SECOND)).collect();
             state.calls.insert(key.clone(), seconds);
+            state.recent_ms.insert(key.clone(), times);
         }
         state.calls.retain(|_, window| {
-            window.retain(|at| at.saturating_mul(1000) > horizon);
+            window.retain(|at| at.saturating_mul(SECOND) > now.saturating_sub(DAY));
+            !window.is_empty()
+        });
+        state.recent_ms.retain(|_, window| {
+            window.retain(|at| *at > now.saturating_sub(RECENT));
             !window.is_empty()
         });
         let text = serde_json::to_vec(&state)?;
         files::write_atomic(&self.file, &text, 0o600)
     }
 
-    /// Seconds were rounded up when they were written, so that a call counts for up to a second too
-    /// long and never too short.
     fn take_over(&self, state: RateFile) {
         let mut calls = self.calls.lock();
-        for (key, seconds) in state.calls {
-            let mut times: Vec<u64> = seconds.iter().map(|at| at.saturating_mul(1000)).collect();
-            times.sort_unstable();
+        for key in state.calls.keys() {
             let window = Window {
-                times: times.into(),
+                times: state.times(key).into(),
                 length: 0,
             };
-            calls.windows.insert(key, window);
+            calls.windows.insert(key.clone(), window);
         }
     }
 }
@@ -281,7 +335,7 @@ mod tests {
                     scope.spawn(|| {
                         let windows = RateWindows::new(dir.path());
                         windows
-                            .admit_shared("a", limit.iter(), unix_millis())
+                            .admit_shared("a", limit.iter(), unix_millis)
                             .unwrap()
                             .is_ok()
                     })
@@ -309,12 +363,78 @@ mod tests {
         );
     }
 
+    /// As a process of its own would ask.
+    fn ask_alone(dir: &Path, limit: &[(String, Rate)], now: u64) -> Result<(), RateExceeded> {
+        let windows = RateWindows::new(dir);
+        windows.admit_shared("a", limit.iter(), || now).unwrap()
+    }
+
+    #[test]
+    fn limit_per_second_holds_across_processes_to_the_millisecond() {
+        let dir = tempfile::tempdir().unwrap();
+        let limit = limits(&[("tool:*", "2/s")]);
+        // Later than the real clock, which decides what is old enough to leave the file.
+        let begin = (unix_millis() / SECOND + 10) * SECOND + 400;
+        let ask = |later| ask_alone(dir.path(), &limit, begin + later);
+        assert_eq!((ask(0), ask(300)), (Ok(()), Ok(())));
+        assert_eq!(ask(301).unwrap_err().wait, 699);
+        assert_eq!(ask(999).unwrap_err().wait, 1);
+        assert_eq!(ask(1000), Ok(()));
+        assert!(ask(1299).is_err());
+        assert_eq!(ask(1300), Ok(()));
+    }
+
+    #[test]
+    fn file_with_whole_seconds_only_counts_each_call_to_the_end_of_its_second() {
+        let dir = tempfile::tempdir().unwrap();
+        let limit = limits(&[("tool:*", "1/s")]);
+        let second = unix_millis() / SECOND + 10;
+        let file = dir.path().join("rate-state.json");
+        let text = format!("{{\"calls\":{{\"a tool:*\":[{second}]}}}}");
+        for (later, passes) in [(0, false), (999, false), (1000, true)] {
+            std::fs::write(&file, &text).unwrap();
+            let asked = ask_alone(dir.path(), &limit, second * SECOND + later);
+            assert_eq!(asked.is_ok(), passes, "{later}");
+        }
+        // What is written stays readable for programs that know whole seconds.
+        let state: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(state["calls"]["a tool:*"], serde_json::json!([second + 1]));
+    }
+
+    #[test]
+    fn milliseconds_that_do_not_fit_their_second_are_ignored() {
+        let file = RateFile {
+            calls: [("k".to_owned(), vec![7, 9])].into(),
+            recent_ms: [("k".to_owned(), vec![6500, 7500, 8200])].into(),
+        };
+        assert_eq!(file.times("k"), [7000, 8200]);
+        assert!(file.times("other").is_empty());
+    }
+
+    #[test]
+    fn wait_is_that_of_the_limit_that_frees_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let windows = RateWindows::new(dir.path());
+        let both = limits(&[("tool:*", "1/s"), ("tool:x", "1/minute")]);
+        let ask = |now| windows.admit("a", both.iter(), now);
+        assert_eq!(ask(10_000), Ok(()));
+        let exceeded = ask(10_250).unwrap_err();
+        assert_eq!(
+            (exceeded.pattern.as_str(), exceeded.wait),
+            ("tool:*", 59_750)
+        );
+        let none = limits(&[("tool:*", "0/hour")]);
+        let refused = windows.admit("b", none.iter(), 10_000).unwrap_err();
+        assert_eq!((refused.count, refused.wait), (0, 3_600_000));
+    }
+
     #[test]
     fn call_without_limits_writes_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let windows = RateWindows::new(dir.path());
         windows.admit("a", [].iter(), 1).unwrap();
-        windows.admit_shared("a", [].iter(), 1).unwrap().unwrap();
+        windows.admit_shared("a", [].iter(), || 1).unwrap().unwrap();
         windows.save().unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }

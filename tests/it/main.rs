@@ -1,6 +1,7 @@
 //! Integration tests: they run the real `ati` binary, and talk to it over real sockets.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod answers;
 mod arch;
 mod audit;
 mod causes;
