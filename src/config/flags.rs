@@ -53,6 +53,11 @@ pub struct Flags {
     #[arg(long, value_name = "IP:PORT")]
     pub admin: Option<String>,
 
+    /// Serve tools to every caller: start on an address beyond loopback without token keys and
+    /// without signature mode enforce
+    #[arg(long)]
+    pub insecure: bool,
+
     /// Write the addresses in use to this file, as JSON, once requests are served
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,

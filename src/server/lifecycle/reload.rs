@@ -6,9 +6,10 @@ use std::time::UNIX_EPOCH;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tracing::{error, info, info_span, warn};
+use tracing::{error, info, info_span};
 use zeroize::Zeroizing;
 
+use super::announce::log_warnings;
 use super::notify;
 use super::reload_checks::warn_about_restart;
 use super::reload_checks::{check_kept_listeners, keep_listeners, lost_protections};
@@ -165,9 +166,7 @@ impl Reloader {
     /// Replaces the old snapshot, and keeps of it what is still valid.
     fn swap(&self, old: &Snapshot, mut built: Built, state: &mut BuildState) {
         state.session_key = built.session_key.take();
-        for warning in &built.warnings {
-            warn!("{warning}");
-        }
+        log_warnings(&built.warnings);
         built.snapshot.adopt(old);
         forget_changed_credentials(old, &built.snapshot);
         let listings = self.valid_listings(old, &built.snapshot);
