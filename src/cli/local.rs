@@ -21,9 +21,9 @@ use crate::config::{Environment, KeyringSettings, Settings};
 use crate::error::{CallError, Code, ExecError, Failure};
 use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, SharedState, Watcher};
-use crate::keyring::Places;
+use crate::keyring::{Keyring, Places, Source};
 use crate::request_id::RequestId;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{self, Snapshot};
 use crate::telemetry::audit::Audit;
 
 /// Seconds for which a cached listing of tools is used without asking the server again.
@@ -122,7 +122,7 @@ impl Local {
                 CallError::UnknownTool(name) => {
                     unknown_tool(&snapshot.catalog, &self.identity, &name)
                 }
-                error => Failure::from_error(error.code(), error),
+                error => with_key_hint(error, called.or(unlisted), &session.snapshot.keyring),
             })?;
             Printable::load(output).await
         })?
@@ -249,6 +249,7 @@ impl Local {
         let snapshot = if needs_keys {
             self.with_keyring()?
         } else {
+            self.log_unused_keyring();
             self.snapshot.clone()
         };
         let settings = &snapshot.settings;
@@ -275,7 +276,26 @@ impl Local {
         for warning in warnings {
             tracing::debug!("{warning}");
         }
+        tracing::debug!("keyring: {}", snapshot.keyring.source().as_str());
         Ok(snapshot)
+    }
+
+    /// Which keyring a tool with a credential would use. The one-shot key is left alone.
+    fn log_unused_keyring(&self) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        let places = Places {
+            consume: false,
+            ..self.snapshot.settings.keyring.places.clone()
+        };
+        match snapshot::command_keyring(&places) {
+            Ok(loaded) => {
+                let source = loaded.keyring.source().as_str();
+                tracing::debug!("keyring: {source}; this call needs no credential");
+            }
+            Err(problem) => tracing::debug!("keyring: {problem}; this call needs no credential"),
+        }
     }
 }
 
@@ -377,6 +397,22 @@ fn add_listing(snapshot: &Snapshot, provider: &Provider, listing: Listing) -> Sn
 fn mcp_failure(error: McpError) -> Failure {
     let error = CallError::from(ExecError::from(error));
     Failure::from_error(error.code(), error)
+}
+
+/// The failure of a call. Where a credential is missing, with the command that stores it.
+fn with_key_hint(error: CallError, provider: Option<&Arc<Provider>>, keyring: &Keyring) -> Failure {
+    let code = error.code();
+    let failure = Failure::from_error(code, error);
+    let names = provider.map(|provider| provider.key_names());
+    let mut names = names.unwrap_or_default().into_iter();
+    let missing = names.find(|name| keyring.get(name).is_none());
+    match missing.filter(|_| code == Code::MissingKey) {
+        Some(name) if keyring.source() == Source::Persistent => {
+            failure.hint(format!("ati edge keyring set {name}"))
+        }
+        Some(name) => failure.hint(format!("ati key set {name} - reads it from standard input")),
+        None => failure,
+    }
 }
 
 fn unknown_tool(catalog: &Catalog, identity: &Identity, name: &str) -> Failure {

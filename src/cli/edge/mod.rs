@@ -1,5 +1,6 @@
 //! `ati edge`: create, rotate and inspect the sealed keyring of a proxy. No value is ever printed.
 
+mod entry;
 mod folder;
 mod signal;
 mod source;
@@ -23,9 +24,9 @@ pub enum Command {
     BootstrapKeyring(Bootstrap),
     /// Replace keyring.enc with the secrets of a source, and make the running proxy load it
     RotateKeyring(Rotate),
-    /// Inspect keyring.enc without printing a value
+    /// Inspect keyring.enc, and change one credential of it; no value is printed
     #[command(subcommand)]
-    Keyring(Inspect),
+    Keyring(Keyrings),
 }
 
 #[derive(clap::Args)]
@@ -62,14 +63,22 @@ pub struct FolderArgs {
 }
 
 #[derive(clap::Subcommand)]
-pub enum Inspect {
+pub enum Keyrings {
     /// List the names of its credentials
     List {
         #[command(flatten)]
         place: FolderArgs,
     },
+    /// Set one credential; the value is read from standard input, or asked for on a terminal
+    Set(entry::Entry),
+    /// Remove one credential
+    Remove(entry::Entry),
     /// Show which names a rotation from a source would add (+), remove (-) or change (~)
     Diff {
+        /// End with exit code 1 where there are differences
+        #[arg(long)]
+        exit_code: bool,
+
         #[command(flatten)]
         source: Box<SecretSource>,
 
@@ -93,7 +102,7 @@ pub fn run(command: Command) -> Result<u8, Failure> {
     match command {
         Command::BootstrapKeyring(args) => bootstrap(&args),
         Command::RotateKeyring(args) => rotate(&args),
-        Command::Keyring(command) => inspect(command),
+        Command::Keyring(command) => keyring(command),
     }
 }
 
@@ -152,13 +161,15 @@ fn rotate(args: &Rotate) -> Result<u8, Failure> {
     Err(Failure::new(why.code, "rolled back to the old keyring").because(why))
 }
 
-fn inspect(command: Inspect) -> Result<u8, Failure> {
+fn keyring(command: Keyrings) -> Result<u8, Failure> {
     match command {
-        Inspect::List { place } => {
+        Keyrings::Set(entry) => entry::set(entry)?,
+        Keyrings::Remove(entry) => entry::remove(entry)?,
+        Keyrings::List { place } => {
             let keyring = current(&place)?;
             keyring.names().for_each(output::line);
         }
-        Inspect::Fingerprint { place } => {
+        Keyrings::Fingerprint { place } => {
             let keyring = current(&place)?;
             let print = keyring.fingerprint().ok_or_else(|| {
                 Failure::new(
@@ -168,8 +179,13 @@ fn inspect(command: Inspect) -> Result<u8, Failure> {
             })?;
             output::line(print);
         }
-        Inspect::Diff { source, place } => {
+        Keyrings::Diff {
+            exit_code,
+            source,
+            place,
+        } => {
             let keyring = current(&place)?;
+            let mut differ = false;
             let entries = source.read()?;
             let names: BTreeSet<&str> = keyring
                 .names()
@@ -184,7 +200,9 @@ fn inspect(command: Inspect) -> Result<u8, Failure> {
                     _ => continue,
                 };
                 output::line(&format!("{mark} {name}"));
+                differ = true;
             }
+            return Ok(u8::from(differ && exit_code));
         }
     }
     Ok(0)
