@@ -1,6 +1,7 @@
 //! `ati provider import-openapi` and `inspect-openapi`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde_json::json;
 use tracing::{debug, info, warn};
@@ -118,6 +119,10 @@ pub fn import(args: &Import) -> Result<u8, Failure> {
         output::line(&format!(
             "Would save manifest to: ~/.ati/manifests/{name}.toml"
         ));
+        // Scripts know the two lines above as they are.
+        if let Some(dir) = other_ati_dir() {
+            output::line(&format!("~/.ati stands for {} here", dir.display()));
+        }
         return Ok(0);
     }
     let spec = config::ati_dir().join("specs").join(format!("{name}.json"));
@@ -137,6 +142,12 @@ pub fn import(args: &Import) -> Result<u8, Failure> {
         info!("and its secret: ati key set {key}_secret <your-client-secret>");
     }
     Ok(0)
+}
+
+/// The ATI folder, where it isn't `~/.ati`.
+fn other_ati_dir() -> Option<PathBuf> {
+    let usual = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".ati"));
+    Some(config::ati_dir()).filter(|dir| usual.as_ref() != Some(dir))
 }
 
 /// Log how many operations became tools, and why the others didn't.
