@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde_json::json;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 use zeroize::Zeroizing;
 
-use super::{Format, output, problem_failure};
+use super::{Format, output, problem_failure, secret_input};
 use crate::auth::keys::{KEY_ID, KeyError, PrivateKey, PublicKey, generate_secret, shared_secret};
 use crate::auth::rate::Rate;
 use crate::auth::token::{
@@ -30,12 +30,12 @@ pub enum Command {
     Issue(Issue),
     /// Print the claims of a token without verifying it
     Inspect {
-        /// The token
+        /// The token; - reads it from standard input, which keeps it out of `ps`
         token: String,
     },
     /// Verify a token as the proxy would; exit code 1 where it is not valid
     Validate {
-        /// The token
+        /// The token; - reads it from standard input, which keeps it out of `ps`
         token: String,
         #[command(flatten)]
         key: KeyArgs,
@@ -111,8 +111,8 @@ pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
     match command {
         Command::Keygen { algorithm } => keygen(algorithm, asked),
         Command::Issue(args) => issue(args, asked),
-        Command::Inspect { token } => inspect(&token),
-        Command::Validate { token, key } => validate(&token, &key, asked),
+        Command::Inspect { token } => inspect(&given(token)?),
+        Command::Validate { token, key } => validate(&given(token)?, &key, asked),
     }
 }
 
@@ -150,8 +150,21 @@ fn keygen(algorithm: Algorithm, asked: Option<Format>) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// The token, from standard input where it is `-`.
+fn given(token: String) -> Result<Zeroizing<String>, Failure> {
+    match token.as_str() {
+        "-" => secret_input::from_stdin(),
+        _ => Ok(Zeroizing::new(token)),
+    }
+}
+
 fn issue(args: Issue, asked: Option<Format>) -> Result<u8, Failure> {
     let now = unix_now();
+    for scope in args.scope.split_whitespace() {
+        if let Some(doubt) = doubtful(scope) {
+            warn!("--scope: {doubt}");
+        }
+    }
     let claims = Claims {
         iss: args.iss.or_else(|| Environment::read().issuer),
         sub: args.sub,
@@ -199,9 +212,17 @@ fn validate(token: &str, key: &KeyArgs, asked: Option<Format>) -> Result<u8, Fai
     let env = Environment::read();
     let expect = env.expectations(None, None);
     let verifier = Verifier::new(&verification_key(key, &env)?, &expect);
-    match verifier.verify(token.trim(), unix_now()) {
+    let now = unix_now();
+    match verifier.verify(token.trim(), now) {
         Ok(_) => {
-            info!("VALID");
+            let claims = token::inspect(token.trim());
+            let exp = claims.as_ref().and_then(|claims| claims.get("exp"));
+            match exp.and_then(serde_json::Value::as_u64) {
+                Some(exp) if exp <= now => {
+                    info!("VALID (expired {} s ago, within the leeway)", now - exp);
+                }
+                _ => info!("VALID"),
+            }
             output::done(asked, || json!({"valid": true}));
             Ok(0)
         }
@@ -214,6 +235,27 @@ fn validate(token: &str, key: &KeyArgs, asked: Option<Format>) -> Result<u8, Fai
             Ok(1)
         }
     }
+}
+
+/// Why a scope allows less than its issuer may think.
+fn doubtful(scope: &str) -> Option<String> {
+    const KINDS: [&str; 2] = ["tool:", "skill:"];
+    let known = scope == "*" || scope == "help";
+    if known || KINDS.iter().any(|kind| scope.starts_with(kind)) {
+        return None;
+    }
+    let offer = match scope.split_once(':') {
+        Some((kind, rest)) => {
+            let kind = format!("{kind}:");
+            let meant = config::nearest(&kind, &KINDS);
+            meant.map(|meant| format!("; did you mean '{meant}{rest}'?"))
+        }
+        None => None,
+    };
+    Some(format!(
+        "'{scope}' is no scope that ati knows (tool:…, skill:…, help, *){}",
+        offer.unwrap_or_default()
+    ))
 }
 
 /// The signing key: of `--key`, `--secret`, the environment, then config.toml. A private key wins
@@ -270,8 +312,10 @@ fn verification_key(args: &KeyArgs, env: &Environment) -> Result<VerificationKey
 
 /// The key that the proxy of this machine would verify tokens with.
 pub(super) fn configured_key(env: &Environment) -> Result<Option<VerificationKey>, Failure> {
+    // The folder is the command's own to create, and the database isn't used.
     let env = Environment {
         database_url: false,
+        ati_dir_named: false,
         ..env.clone()
     };
     let settings = config::resolve(&Flags::default(), &env)
@@ -354,6 +398,16 @@ mod tests {
         ] {
             assert!(parse_ttl(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn scope_of_an_unknown_kind_is_doubtful() {
+        for good in ["*", "help", "tool:github:*", "skill:research-*", "tool:x"] {
+            assert_eq!(doubtful(good), None);
+        }
+        let typo = doubtful("tol:*").unwrap();
+        assert!(typo.ends_with("did you mean 'tool:*'?"), "{typo}");
+        assert!(doubtful("github").is_some());
     }
 
     #[test]

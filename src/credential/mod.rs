@@ -63,7 +63,8 @@ pub enum Credential {
     Basic {
         key: String,
     },
-    /// The value is a user name, and the password is empty. Existing manifests of tools mean it so.
+    /// The value is `user:password`, or a user name alone, whose password is empty. Manifests of
+    /// tools mean either.
     BasicUser {
         key: String,
     },
@@ -124,7 +125,10 @@ impl Attachment {
                 .filter_map(|key| lookup.get(key)),
         );
         if lookup.redacts() {
-            attachment = attachment.with_redacted(used.iter().map(|secret| secret.expose()));
+            let own = credential.key().and_then(|key| lookup.get(key));
+            let password = own.and_then(|secret| credential.password(secret.expose()));
+            let used = used.iter().map(|secret| secret.expose());
+            attachment = attachment.with_redacted(used.chain(password));
         }
         (attachment, gaps)
     }
@@ -146,8 +150,7 @@ impl Attachment {
             health: self.health.clone(),
         };
         // A value that a generator made may have no name in the keyring.
-        let own = credential.key().filter(|key| !key.is_empty());
-        let own = own.map(health::of);
+        let own = credential.key().map(health::of);
         let known = |key: &Arc<KeyHealth>| self.health.iter().any(|other| Arc::ptr_eq(other, key));
         minted.health.extend(own.filter(|key| !known(key)));
         minted.set(credential, value)?;
@@ -223,7 +226,8 @@ impl Attachment {
                 ));
             }
             Credential::BasicUser { .. } => {
-                let pair = Zeroizing::new([value, b":"].concat());
+                let end: &[u8] = if value.contains(&b':') { b"" } else { b":" };
+                let pair = Zeroizing::new([value, end].concat());
                 let encoded = Zeroizing::new(STANDARD.encode(&*pair));
                 self.auth = Some((
                     AUTHORIZATION,
@@ -255,6 +259,11 @@ impl Attachment {
             insert(name.clone(), value.clone())?;
         }
         Ok(())
+    }
+
+    /// Whether it was resolved from a key of the keyring.
+    pub fn has_credential(&self) -> bool {
+        !self.health.is_empty()
     }
 
     /// The names of the headers that it sets.
@@ -304,6 +313,8 @@ impl Attachment {
 }
 
 impl Credential {
+    /// None where it has no name: a generator mints it, or the manifest lacks the name, which is
+    /// reported.
     pub fn key(&self) -> Option<&str> {
         match self {
             Credential::None => None,
@@ -311,8 +322,18 @@ impl Credential {
             | Credential::Header { key, .. }
             | Credential::Query { key, .. }
             | Credential::Basic { key }
-            | Credential::BasicUser { key } => Some(key),
+            | Credential::BasicUser { key } => Some(key.as_str()).filter(|key| !key.is_empty()),
         }
+    }
+
+    /// The part of `user:password` that an upstream could repeat alone.
+    fn password<'v>(&self, value: &'v [u8]) -> Option<&'v [u8]> {
+        let basic = matches!(
+            self,
+            Credential::Basic { .. } | Credential::BasicUser { .. }
+        );
+        let colon = value.iter().position(|byte| *byte == b':');
+        colon.filter(|_| basic).map(|colon| &value[colon + 1..])
     }
 }
 

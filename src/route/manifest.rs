@@ -10,6 +10,7 @@ use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use super::Guard;
+use super::builtin;
 use super::passthrough::{Caps, Route, Rule, SignatureRule};
 use super::table::host_name;
 use crate::config::provider::{self, Auth};
@@ -88,6 +89,7 @@ impl<'a> Compiler<'a> {
         let mut s = Section::root(&manifest.path, manifest.provider.clone(), &mut found);
         let raw = self.read(manifest, &mut s);
         let base = check(&raw, &mut s);
+        self.warnings.extend(unreachable(&raw, manifest));
         let attachment = self.attachment(&raw, manifest, &mut s);
         s.finish();
         let failed = !found.is_empty();
@@ -136,7 +138,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn read_credential(&mut self, manifest: &ManifestFile, s: &mut Section<'_>) -> Credential {
-        match provider::read_auth(s, false) {
+        match provider::read_auth(s, false, provider::DEFAULT_HEADER) {
             Auth::Static(credential) => credential,
             Auth::None => Credential::None,
             other @ (Auth::OAuth2(_) | Auth::Url) => {
@@ -187,76 +189,109 @@ fn read_signature(s: &mut Section<'_>) -> Option<SignatureRule> {
 
 /// Checks the values, with the messages of existing deployments. Returns `base_url` if it parses.
 fn check(raw: &RawRoute, s: &mut Section<'_>) -> Option<Url> {
-    let mut invalid = |wrong: bool, message: &str| {
+    let mut invalid = |wrong: bool, key: &str, message: &str| {
         if wrong {
-            s.general_problem(message);
+            s.problem_about(key, message);
         }
     };
     let blank = raw.base_url.trim().is_empty();
     let prefix = raw.path_prefix.as_deref();
     let host = raw.host_match.as_deref();
-    invalid(blank, "passthrough provider requires non-empty base_url");
+    let message = "passthrough provider requires non-empty base_url";
+    invalid(blank, "base_url", message);
     invalid(
         host.is_none() && prefix.is_none(),
+        "path_prefix",
         "passthrough provider requires at least one of host_match or path_prefix",
     );
     invalid(
         prefix.is_some_and(|prefix| !prefix.starts_with('/')),
+        "path_prefix",
         "passthrough path_prefix must start with '/'",
     );
     invalid(
         host.is_some_and(|host| host.trim().is_empty()),
+        "host_match",
         "passthrough host_match must be non-empty when set",
     );
     invalid(
         raw.replace
             .as_ref()
             .is_some_and(|(from, _)| !from.starts_with('/')),
+        "path_replace",
         "passthrough path_replace source must start with '/'",
     );
     let url = Url::parse(&raw.base_url).ok().filter(|url| url.has_host());
     let http = url.as_ref().is_some_and(egress::is_http_url);
     invalid(
         raw.websockets && !http,
+        "base_url",
         "forward_websockets requires base_url to use http:// or https://",
     );
     invalid(
         !raw.websockets && !blank && !http,
+        "base_url",
         "passthrough base_url must be an http:// or https:// URL",
     );
     if let Some(url) = &url {
         invalid(
             !url.username().is_empty() || url.password().is_some(),
+            "base_url",
             "passthrough base_url must not contain credentials; use auth_type",
         );
         invalid(
             url.query().is_some() || url.fragment().is_some(),
+            "base_url",
             "passthrough base_url must not have a query or a fragment",
         );
     }
     let override_ = raw.host_override.as_deref();
     invalid(
         override_.is_some_and(|host| host.is_empty() || HeaderValue::from_str(host).is_err()),
+        "host_override",
         "passthrough host_override is not a host",
     );
-    let timeouts = [
-        raw.timeouts.connect,
-        raw.timeouts.inactivity,
-        raw.timeouts.idle,
-    ];
-    invalid(
-        timeouts.iter().chain(&raw.total).any(Duration::is_zero),
-        "passthrough timeouts must be at least 1 second",
-    );
-    for pattern in raw.deny.iter().chain(&raw.forward) {
+    let total = raw.total.map(|total| ("total_timeout_seconds", total));
+    for (key, timeout) in [
+        ("connect_timeout_seconds", raw.timeouts.connect),
+        ("read_timeout_seconds", raw.timeouts.inactivity),
+        ("idle_timeout_seconds", raw.timeouts.idle),
+    ]
+    .into_iter()
+    .chain(total)
+    {
+        let message = "passthrough timeouts must be at least 1 second";
+        invalid(timeout.is_zero(), key, message);
+    }
+    let deny = raw.deny.iter().map(|it| ("deny_paths", it));
+    let forward = raw
+        .forward
+        .iter()
+        .map(|it| ("forward_authorization_paths", it));
+    for (key, pattern) in deny.chain(forward) {
         invalid(
             !pattern.starts_with(['/', '*']),
+            key,
             &format!(
                 "the path pattern '{pattern}' can match nothing: it must start with '/' or '*'"
             ),
         );
     }
     url
+}
+
+/// ati's own paths come before every route.
+fn unreachable(raw: &RawRoute, manifest: &ManifestFile) -> Option<Problem> {
+    let prefix = raw.path_prefix.as_deref()?.trim_end_matches('/');
+    let message = if builtin::is_reserved(prefix) {
+        format!("no request can reach this route: {prefix} and what is below it is ati's own")
+    } else if builtin::find(prefix).is_some() {
+        format!("{prefix} itself is ati's own; only paths below it reach this route")
+    } else {
+        return None;
+    };
+    let problem = Problem::new(message).file(&manifest.path);
+    Some(problem.key("path_prefix"))
 }
 
 fn build(name: &str, raw: RawRoute, base: &Url, attachment: Arc<Attachment>) -> Option<Compiled> {

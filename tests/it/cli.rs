@@ -72,9 +72,13 @@ fn key_command_sets_lists_and_removes_keys() {
         format!("{:<30} ***\n{:<30} sk-1...cdef\n", "a_key", "b_key")
     );
     assert!(stderr(&ati(dir.path(), &["key", "remove", "a_key"])).contains("removed key"));
-    assert_eq!(
-        stdout(&ati(dir.path(), &["key", "remove", "a_key"])),
-        "Key 'a_key' not found.\n"
+    let missing = ati(dir.path(), &["key", "remove", "a_key"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert_eq!(stdout(&missing), "");
+    assert!(
+        stderr(&missing).contains("ati command failed: Key 'a_key' not found."),
+        "{}",
+        stderr(&missing)
     );
 }
 

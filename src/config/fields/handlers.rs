@@ -10,7 +10,7 @@ pub(super) const OPENAPI: Group = Group {
         field(
             "openapi_spec",
             Text,
-            "The document: the name of a file below `specs/`",
+            "The document: the name of a file in `specs/`, or else in `manifests/specs/`",
         ),
         field(
             "openapi_include_operations",

@@ -346,7 +346,7 @@ fn join(base_url: &str, path: &str, query: &str) -> Result<Url, HttpError> {
         text.push(if text.contains('?') { '&' } else { '?' });
         text.push_str(query);
     }
-    let url = Url::parse(&text).map_err(|_| EgressError::BadUrl("it is no absolute URL"))?;
+    let url = Url::parse(&text).map_err(|_| EgressError::NO_BASE_URL)?;
     if !is_http_url(&url) {
         return Err(EgressError::BadUrl("it is not http or https").into());
     }

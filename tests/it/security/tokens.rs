@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::{es256, signed_setup};
-use crate::support::ati::{Proxy, Setup, write};
+use crate::support::ati::{Proxy, Setup, command, stderr, stdout, write};
 use crate::support::tokens::{bearer, claims, key_pair, shared};
 
 #[test]
@@ -248,5 +248,53 @@ fn jwt_secret_of_the_environment_precedes_the_config() {
     assert_eq!(
         (status(&proxy, &from_config), status(&proxy, &from_env)),
         (401, 200)
+    );
+}
+
+#[test]
+fn token_on_standard_input_is_validated_and_its_expiry_told() {
+    use std::io::Write;
+    use std::process::Stdio;
+    let dir = tempfile::tempdir().unwrap();
+    let secret = "ab".repeat(32);
+    let run = |subcommand: &[&str], token: &str| {
+        let mut child = command(dir.path())
+            .args([&["token"], subcommand].concat())
+            .env("ATI_JWT_SECRET", &secret)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(token.as_bytes()).unwrap();
+        drop(stdin);
+        child.wait_with_output().unwrap()
+    };
+    let token = |expired: u64| {
+        let exp = unix_now() + 100 - expired;
+        let signed = shared(&secret).issue(&Claims { exp, ..claims() });
+        format!("{}\n", signed.unwrap())
+    };
+    let good = run(&["validate", "-"], &token(0));
+    assert!(
+        stderr(&good).trim_end().ends_with("VALID"),
+        "{}",
+        stderr(&good)
+    );
+    let late = run(&["validate", "-"], &token(110));
+    assert_eq!(late.status.code(), Some(0));
+    let said = stderr(&late);
+    assert!(
+        said.contains("VALID (expired 1") && said.contains("s ago, within the leeway)"),
+        "{said}"
+    );
+    let claims = stdout(&run(&["inspect", "-"], &token(0)));
+    assert!(claims.contains("\"agent-7\""), "{claims}");
+    let typo = run(&["issue", "--sub", "a", "--scope", "help tol:x"], "");
+    assert!(
+        stderr(&typo).contains("did you mean 'tool:x'?"),
+        "{}",
+        stderr(&typo)
     );
 }
