@@ -245,8 +245,6 @@ impl CallError {
     pub fn upstream_failure(&self) -> Option<UpstreamFailure> {
         if let CallError::Exec(error) = self {
             error.upstream_failure()
-        } else if let CallError::ProviderDown { .. } = self {
-            Some(UpstreamFailure::new("provider_down"))
         } else {
             None
         }

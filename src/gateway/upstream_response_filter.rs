@@ -1,7 +1,7 @@
 use std::time::Instant;
 
+use http::HeaderName;
 use http::header::CONTENT_LENGTH;
-use http::{HeaderName, StatusCode};
 use pingora_error::Result as HookResult;
 use pingora_http::ResponseHeader;
 
@@ -43,7 +43,7 @@ pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> HookResult<()
 /// has no length. (Of a length next to Transfer-Encoding, Pingora keeps the latter.)
 fn check_lengths(response: &mut ResponseHeader) -> Result<(), TwoLengths> {
     let status = response.status;
-    if status.is_informational() || status == StatusCode::NO_CONTENT {
+    if status.is_informational() || status.as_u16() == 204 {
         response.remove_header(&CONTENT_LENGTH);
         return Ok(());
     }

@@ -131,11 +131,11 @@ fn body_whose_end_is_not_reached_ends_the_connection() {
         ),
         (
             "POST /mcp HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n0\r\n\r\n",
-            501,
+            400,
         ),
         (
             "POST /nothing HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
-            404,
+            400,
         ),
         // Announced, and kept back until ati asks for it.
         (
