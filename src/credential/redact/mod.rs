@@ -121,4 +121,6 @@ fn replace(mut search: Search<'_>, input: &[u8], clean: &mut Vec<u8>) -> Replace
 }
 
 #[cfg(test)]
+mod property;
+#[cfg(test)]
 mod tests;
