@@ -39,6 +39,9 @@ pub const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
+/// How much of a very long error text is searched for secrets, before the rest is dropped.
+const SEARCHED_BEGINNING: usize = 64 << 10;
+
 /// The variable in which a program finds the token that a generator made.
 const TOKEN_VARIABLE: &str = "ATI_AUTH_TOKEN";
 
@@ -296,6 +299,15 @@ impl Attachment {
         crate::text::clip(&clean, longest).to_owned()
     }
 
+    /// As [`Attachment::redact_text`], of a text that may be very long: no more of it is searched
+    /// than the cut text can need.
+    pub fn redact_beginning(&self, text: &str, longest: usize) -> String {
+        if text.len() <= SEARCHED_BEGINNING {
+            return self.redact_text(text, longest);
+        }
+        self.redact_cut_text(&text.as_bytes()[..SEARCHED_BEGINNING], longest)
+    }
+
     /// Redacts an answer that comes in pieces.
     pub fn redactor(&self) -> Redactor {
         Redactor::new(self.patterns.clone())
@@ -366,6 +378,20 @@ mod tests {
             "sent [REDACTED], and more"
         );
         assert_eq!(attachment.redact_text("äöü", 3), "ä");
+    }
+
+    #[test]
+    fn secret_at_the_cut_of_a_long_text_is_redacted() {
+        let secret = "planted-secret-value";
+        let attachment = Attachment::default().with_redacted([secret.as_bytes()].into_iter());
+        for before in [4090, 16_370, SEARCHED_BEGINNING - 10, SEARCHED_BEGINNING] {
+            for longest in [4096, 16 << 10, usize::MAX] {
+                let text = format!("{}{secret}{}", "x".repeat(before), "y".repeat(100_000));
+                let shown = attachment.redact_beginning(&text, longest);
+                assert!(!shown.contains("plan"), "{before} {longest}");
+                assert!(shown.len() <= longest && shown.len() >= longest.min(before));
+            }
+        }
     }
 
     fn headers(attachment: &Attachment, with_auth: bool) -> Vec<(String, String)> {

@@ -230,23 +230,10 @@ impl Patterns {
                 earliest = end;
                 continue;
             }
-            let known = |byte: u8| Some(byte).filter(|byte| self.contain(*byte));
-            let own = known(input.bytes[at]);
-            // What may stand here: the byte itself, what its escape means, or (`None`) anything.
-            let candidates: [Option<Option<u8>>; 2] = match input.look(at) {
-                Look::Plain => [own.map(Some), None],
-                Look::Escape(reading) => [own.map(Some), known(reading.first()).map(Some)],
-                Look::Several => {
-                    let readings = input.readings(at);
-                    if text.is_too_costly(0) {
-                        return Step::GiveUp(at);
-                    }
-                    let mut list = readings.list.iter();
-                    let any = list.any(|reading| self.contain(reading.first()))
-                        || (readings.incomplete && !text.complete);
-                    [any.then_some(None), None]
-                }
-            };
+            let candidates = self.candidates(text, at);
+            if text.is_too_costly(0) {
+                return Step::GiveUp(at);
+            }
             if candidates.iter().any(Option::is_some) {
                 for start in earliest.max((at + 1).saturating_sub(self.window))..=at {
                     let mut longest = Step::End;
@@ -262,6 +249,35 @@ impl Patterns {
             earliest = at + 1;
         }
         Step::End
+    }
+
+    /// What may stand at a place, of the bytes that secrets have: the byte itself and what its
+    /// escapes mean. `Some(None)` is any byte.
+    fn candidates(&self, text: &Text<'_>, at: usize) -> [Option<Option<u8>>; 4] {
+        let known = |byte: u8| Some(byte).filter(|byte| self.contain(*byte)).map(Some);
+        let own = known(text.input.bytes[at]);
+        match text.input.look(at) {
+            Look::Plain => [own, None, None, None],
+            Look::Escape(reading) => [own, known(reading.first()), None, None],
+            Look::Several => {
+                let readings = text.input.readings(at);
+                if readings.incomplete && !text.complete {
+                    return [Some(None), None, None, None];
+                }
+                let mut found = [None; 4];
+                for reading in &readings.list {
+                    let byte = known(reading.first());
+                    if byte.is_none() || found.contains(&byte) {
+                        continue;
+                    }
+                    match found.iter_mut().find(|free| free.is_none()) {
+                        Some(free) => *free = byte,
+                        None => return [Some(None), None, None, None],
+                    }
+                }
+                found
+            }
+        }
     }
 
     /// The end of a run of backslashes with an escape after it that no secret has in it: most

@@ -59,16 +59,21 @@ pub(super) fn whole(patterns: &RedactionPatterns, text: &[u8]) -> Vec<u8> {
     text
 }
 
-pub(super) fn streamed(
+fn streamed(patterns: &Arc<RedactionPatterns>, text: &[u8], random: &mut Random) -> Vec<u8> {
+    // Every chunk of a long text costs a search of what was kept back.
+    let longest = [1, 3, 20, 100][random.below(4)].max(text.len() / 30);
+    in_chunks(patterns, text, longest, random)
+}
+
+pub(super) fn in_chunks(
     patterns: &Arc<RedactionPatterns>,
     text: &[u8],
+    longest: usize,
     random: &mut Random,
 ) -> Vec<u8> {
     let mut redactor = Redactor::new(patterns.clone());
     let mut clean = Vec::new();
     let mut rest = text;
-    // Every chunk of a long text costs a search of what was kept back.
-    let longest = [1, 3, 20, 100][random.below(4)].max(text.len() / 30);
     while !rest.is_empty() {
         let (chunk, after) = rest.split_at(random.below(longest + 1).min(rest.len()));
         clean.extend(redactor.push(chunk));
