@@ -7,11 +7,12 @@
 //! room: the executor writes that form itself.
 //!
 //! What comes back is redacted with [`Attachment::redact`] or, in pieces, with
-//! [`Attachment::redactor`].
+//! [`Attachment::redactor`]; headers of a response with [`Attachment::redact_header`].
 
 mod error;
 mod lookup;
 mod redact;
+mod redact_header;
 mod template;
 
 use std::sync::Arc;
@@ -80,6 +81,8 @@ pub struct Attachment {
     env: Vec<(String, Secret)>,
     extra: Vec<(HeaderName, HeaderValue)>,
     patterns: Arc<RedactionPatterns>,
+    /// Secrets that are too short to be searched for. A header that is equal to one is redacted.
+    short: Vec<Secret>,
     /// Of every key that it was resolved from.
     health: Vec<Arc<KeyHealth>>,
 }
@@ -125,9 +128,10 @@ impl Attachment {
                 .flat_map(|(_, template)| template.keys())
                 .filter_map(|key| lookup.get(key)),
         );
-        if lookup.redacts() {
-            attachment = attachment.with_redacted(used.iter().map(|secret| secret.expose()));
-        }
+        let password = credential.password(used.first().map(|secret| secret.expose()));
+        let values = used.iter().map(|secret| secret.expose());
+        attachment = attachment.with_redacted(values.chain(password));
+        attachment = attachment.with_short(used.into_iter(), extra);
         (attachment, gaps)
     }
 
@@ -145,6 +149,7 @@ impl Attachment {
             env: Vec::new(),
             extra: self.extra.clone(),
             patterns: self.patterns.clone(),
+            short: self.short.clone(),
             health: self.health.clone(),
         };
         // A value that a generator made may have no name in the keyring.
@@ -324,6 +329,16 @@ impl Credential {
             | Credential::Basic { key }
             | Credential::BasicUser { key } => Some(key),
         }
+    }
+
+    /// The part of the value that is a secret of its own.
+    fn password<'v>(&self, value: Option<&'v [u8]>) -> Option<&'v [u8]> {
+        let Credential::Basic { .. } = self else {
+            return None;
+        };
+        let value = value?;
+        let colon = value.iter().position(|byte| *byte == b':')?;
+        Some(&value[colon + 1..])
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::HeaderWatch;
 use super::load::{InFlight, Load, RouteGuard};
 use crate::config::LogSettings;
+use crate::credential::Redactor;
 use crate::error::Refusal;
 use crate::filters::{Admitted, Forward, Trail};
 use crate::request_id::RequestId;
@@ -28,6 +29,8 @@ pub struct Ctx {
     pub traffic: Traffic,
     /// The upstream's own `X-Request-Id`, which the caller gets ati's in place of.
     pub upstream_request_id: Option<Box<str>>,
+    /// Of a body that is being searched for credentials.
+    pub(super) scrubber: Option<Redactor>,
     pub(super) in_flight: InFlight,
     /// None before the request has a route.
     pub(super) route: Option<RouteGuard>,
@@ -87,6 +90,7 @@ impl Ctx {
             dial: Dial::default(),
             traffic: Traffic::default(),
             upstream_request_id: None,
+            scrubber: None,
             in_flight: load.enter(),
             route: None,
         }

@@ -18,7 +18,7 @@ use pingora_proxy::Session;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::upstream_request_filter::prepare;
-use super::{Ctx, fail_to_proxy, refuse, refuse_because, respond, upstream_response_filter};
+use super::{Ctx, fail_to_proxy, refuse, refuse_because, respond, scrub, upstream_response_filter};
 use crate::egress::{Attempt, Resolver, Unresolved, peer};
 use crate::error::{Refusal, UpstreamFault};
 use crate::hop_by_hop;
@@ -103,6 +103,7 @@ pub(super) async fn run(
     if !forward.forwards_authorization {
         route.attachment.observe(answer.status.as_u16());
     }
+    scrub::headers(&mut answer, &route.attachment)?;
     upstream_response_filter::record_upstream_id(&answer, ctx);
     if answer.status.as_u16() != 101 {
         return decline(session, ctx, answer).await;

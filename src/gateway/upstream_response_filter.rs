@@ -1,23 +1,29 @@
-use http::HeaderName;
+use http::{HeaderName, Method};
 use pingora_error::Result;
 use pingora_http::ResponseHeader;
+use pingora_proxy::Session;
 
 use super::early_request_filter::readable_id;
-use super::{Ctx, refuse, respond};
+use super::{Ctx, refuse, respond, scrub};
 use crate::error::{Refusal, UpstreamFault};
 use crate::{hop_by_hop, request_id};
 
-pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
+pub(super) fn run(session: &Session, response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
     // ati asks for no upgrade here: WebSockets are relayed in proxy_upstream_filter.
     if response.status.as_u16() == 101 {
         return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
     }
-    if let Some(forward) = ctx.forward()
-        && !forward.forwards_authorization
-    {
-        forward.route.attachment.observe(response.status.as_u16());
+    if let Some(forward) = ctx.forward() {
+        if !forward.forwards_authorization {
+            forward.route.attachment.observe(response.status.as_u16());
+        }
+        scrub::headers(response, &forward.route.attachment)?;
     }
     strip_hop_by_hop(response);
+    let is_head = session.req_header().method == Method::HEAD;
+    if let Err(fault) = scrub::begin(response, ctx, is_head) {
+        return refuse(ctx, Refusal::Upstream(fault));
+    }
     record_upstream_id(response, ctx);
     respond::add_common_headers(response, ctx)
 }

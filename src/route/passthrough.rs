@@ -28,6 +28,8 @@ pub struct Route {
     pub attachment: Arc<Attachment>,
     pub caps: Caps,
     pub websockets: bool,
+    /// Secrets are taken out of bodies, too.
+    pub scrub: bool,
     pub metrics: Arc<RouteMetrics>,
 }
 

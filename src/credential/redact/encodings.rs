@@ -16,7 +16,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use zeroize::Zeroizing;
 
 /// Shorter values can't be told from ordinary words.
-pub(super) const SHORTEST: usize = 8;
+pub(in crate::credential) const SHORTEST: usize = 8;
 
 /// A secret of several lines is also looked for line by line, because some programs repeat their
 /// input that way.

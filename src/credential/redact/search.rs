@@ -84,6 +84,11 @@ impl RedactionPatterns {
         }
     }
 
+    /// Whether there is nothing to find.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_none() && !self.unavailable
+    }
+
     pub(super) fn are_unavailable(&self) -> bool {
         self.unavailable
     }

@@ -67,7 +67,7 @@ metrics! {
         "JWTs found in the cache of verified tokens (hit), or verified (miss).";
     upstream_errors: Counter "ati_upstream_errors_total" ["route", "kind"]
         "Failed upstreams: dns, connect, connect_timeout, tls, timeout, closed, \
-         protocol, too_large.";
+         protocol, too_large, unsearchable.";
 }
 
 impl Metrics {
