@@ -79,7 +79,7 @@ mod tests {
         let key = |key: &str| key.to_owned();
         let bearer = attachment(&Credential::Bearer { key: key("long") }, "v1 ${short}!");
         for (value, expected) in [
-            ("Bearer planted/secret value", "Bearer [REDACTED]"),
+            ("Token planted/secret value", "Token [REDACTED]"),
             ("k=planted%2Fsecret+value; Path=/", "k=[REDACTED]; Path=/"),
             (
                 "{\"k\":\"planted\\/secret value\"}",

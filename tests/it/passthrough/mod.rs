@@ -5,6 +5,7 @@ mod egress;
 mod headers;
 mod reload;
 mod routing;
+mod scrub;
 
 use serde_json::json;
 
