@@ -322,3 +322,31 @@ fn end_of_a_body_that_begins_like_the_credential_is_not_lost() {
         assert_eq!(answer.text(), format!("text {begin}"), "{form}");
     }
 }
+
+#[test]
+fn websocket_loses_the_credential_in_its_handshake_and_keeps_its_frames() {
+    let upstream = Upstream::answering(|received, stream| {
+        let sent = received.header("authorization").unwrap_or("-").to_owned();
+        let head = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             X-Auth: {sent}\r\n\r\n"
+        );
+        // An unmasked text frame of less than 126 bytes.
+        let frame = [&[0x81, sent.len() as u8], sent.as_bytes()].concat();
+        stream.write_all(head.as_bytes()).is_ok() && stream.write_all(&frame).is_ok() && false
+    });
+    let lines = format!("path_prefix = '/ws'\nforward_websockets = true\nscrub = true\n{BEARER}");
+    let proxy = with_keys().route("ws", &upstream.url(), &lines).start();
+    let mut stream = TcpStream::connect(proxy.edge).unwrap();
+    let request = "GET /ws/x HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                   Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut raw = Vec::new();
+    stream.read_to_end(&mut raw).unwrap();
+    let text = String::from_utf8_lossy(&raw);
+    let (head, frames) = text.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    assert!(head.contains("Bearer [REDACTED]"), "{head}");
+    tells_nothing("a handshake", head);
+    assert!(frames.ends_with(&format!("Bearer {KEY}")), "{frames}");
+}
