@@ -14,8 +14,8 @@ use super::Ctx;
 use crate::credential::Attachment;
 use crate::error::UpstreamFault;
 
-/// Asks for a body that can be searched: whole and without a content coding. Out of ranges, a caller
-/// could put together what is redacted in a whole body.
+/// Asks for a body that can be searched: whole and without a content coding. Out of ranges, a
+/// caller could put together what is redacted in a whole body.
 pub(super) fn prepare(request: &mut RequestHeader) -> Result<()> {
     request.remove_header(&RANGE);
     request.remove_header(&IF_RANGE);

@@ -6,14 +6,13 @@
 //! text, or the letter a of a string in a string. A comparison follows every reading.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Layers of escapes that are looked through. More than programs make of one value.
 pub(super) const LAYERS: u32 = 5;
 /// Places at which one comparison may find several readings. More of them count as too much work.
 const MOST_FORKS: usize = 512;
-/// Readings that are kept for the next comparison.
+/// Places of the cache of readings.
 const MOST_KEPT: usize = 4096;
 
 /// An input that may be escaped.
@@ -23,8 +22,15 @@ pub(super) struct Escaped<'a> {
     spaces: bool,
     /// The steps that comparisons have taken.
     spent: Cell<usize>,
-    /// A cache of readings, by place and number of layers.
-    known: RefCell<HashMap<(usize, u32), Rc<Readings>>>,
+    /// A cache of readings, by place and number of layers. Of two with the same place in it, the
+    /// newer stays.
+    known: RefCell<Vec<Option<Known>>>,
+}
+
+struct Known {
+    at: usize,
+    layers: u32,
+    readings: Rc<Readings>,
 }
 
 /// One way to read what begins at a place.
@@ -247,16 +253,31 @@ impl<'a> Escaped<'a> {
     }
 
     fn readings_through(&self, at: usize, layers: u32) -> Rc<Readings> {
-        if let Some(known) = self.known.borrow().get(&(at, layers)) {
-            return known.clone();
+        let layer_count = LAYERS as usize + 1;
+        let size = MOST_KEPT.min((self.bytes.len() + 1) * layer_count);
+        let place = (at * layer_count + layers as usize) % size;
+        if let Some(Some(known)) = self.known.borrow().get(place)
+            && (known.at, known.layers) == (at, layers)
+        {
+            return known.readings.clone();
         }
-        let found = Rc::new(self.read(at, layers));
+        let readings = Rc::new(self.read(at, layers));
         let mut known = self.known.borrow_mut();
-        if known.len() >= MOST_KEPT {
-            known.clear();
+        if known.is_empty() {
+            known.resize_with(size, || None);
         }
-        known.insert((at, layers), found.clone());
-        found
+        known[place] = Some(Known {
+            at,
+            layers,
+            readings: readings.clone(),
+        });
+        readings
+    }
+
+    /// A byte that can only stand for itself.
+    fn plain(&self, at: usize) -> Option<u8> {
+        let byte = self.bytes.get(at).copied();
+        byte.filter(|byte| !self.introduces(*byte))
     }
 
     fn read(&self, at: usize, layers: u32) -> Readings {
@@ -374,6 +395,11 @@ impl<'a> Escaped<'a> {
         for _ in 0..count {
             let mut longer = Vec::new();
             for (value, at) in values {
+                if let Some(byte) = self.plain(at) {
+                    let digit = char::from(byte).to_digit(16);
+                    longer.extend(digit.map(|digit| (value * 16 + digit, at + 1)));
+                    continue;
+                }
                 let found = self.readings_through(at, layers);
                 readings.incomplete |= found.incomplete;
                 for reading in &found.list {
