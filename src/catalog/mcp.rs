@@ -179,15 +179,17 @@ fn printable(text: &str) -> String {
 }
 
 /// False for control characters, for characters without width, for marks that turn the direction
-/// of text, and for tags, in which a whole text can be hidden.
+/// of text, and for tags and variation selectors, in which a whole text can be hidden.
 fn is_visible(c: char) -> bool {
     let hidden = matches!(
         c,
         '\u{200b}'..='\u{200f}'
             | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}'
+            | '\u{fe00}'..='\u{fe0f}'
             | '\u{feff}'
             | '\u{e0000}'..='\u{e007f}'
+            | '\u{e0100}'..='\u{e01ef}'
     );
     !hidden && (!c.is_control() || matches!(c, '\n' | '\t'))
 }
@@ -267,8 +269,9 @@ mod tests {
             .chars()
             .map(|c| char::from_u32(0xe0000 + c as u32).unwrap())
             .collect();
-        let text =
-            |word: &str| format!("{word}\u{202e}\u{2066}\u{200b}\u{200d}{hidden}\u{e007f} ä\n");
+        let text = |word: &str| {
+            format!("{word}\u{202e}\u{2066}\u{200b}\u{200d}{hidden}\u{e007f}\u{e0161}\u{fe0f} ä\n")
+        };
         let tool: rmcp::model::Tool = serde_json::from_value(json!({
             "name": format!("na{hidden}me"),
             "description": text("tool"),
