@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use prometheus::IntCounter;
@@ -214,6 +216,9 @@ impl Verifier {
 
     fn decode_with(&self, token: &str, place: usize) -> Result<Claims, TokenFault> {
         let key = self.keys.get(place).ok_or(TokenFault::BadSignature)?;
+        if has_critical_extensions(token) {
+            return Err(TokenFault::Critical);
+        }
         jsonwebtoken::decode::<Claims>(token, key, &self.validation)
             .map(|data| data.claims)
             .map_err(|error| match error.kind() {
@@ -227,6 +232,15 @@ impl Verifier {
                 _ => missing_claim(token).unwrap_or(TokenFault::Malformed),
             })
     }
+}
+
+/// Whether the header has `crit`: what it names changes what the token means, and ati knows no
+/// extension (RFC 7515, 4.1.11). A header that can't be read is refused later.
+fn has_critical_extensions(token: &str) -> bool {
+    let header = token.split('.').next().unwrap_or_default();
+    let header = URL_SAFE_NO_PAD.decode(header).unwrap_or_default();
+    let header: serde_json::Value = serde_json::from_slice(&header).unwrap_or_default();
+    header.get("crit").is_some()
 }
 
 fn identity(claims: Claims) -> Result<Identity, TokenFault> {

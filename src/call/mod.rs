@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 use tracing::Instrument as _;
 use url::Url;
 
+use crate::auth::rate::Rate;
 use crate::auth::{Identity, scope};
 use crate::catalog::schema::Schema;
 use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, ResultFormat, Tool, Unlisted};
@@ -30,6 +31,7 @@ use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, ExecContext, SharedState, SpooledJson, Watcher};
 use crate::keyring::Keyring;
 use crate::request_id::RequestId;
+use crate::telemetry::Throttle;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
 pub use arguments::{Args, MOST_VALUES};
@@ -253,6 +255,7 @@ fn limit(call: &Call<'_>, tool: &Tool) -> Result<(), CallError> {
         .rates
         .iter()
         .filter(|(pattern, _)| scope::grants(pattern, &name));
+    warn_of_idle_limits(&identity.rates, &name, call);
     let rates = &context.runtime.rates;
     let counted = match context.counting {
         Counting::InMemory => rates.admit(&identity.subject, matching, clock::unix_millis()),
@@ -276,19 +279,53 @@ fn limit(call: &Call<'_>, tool: &Tool) -> Result<(), CallError> {
     })
 }
 
+/// A limit whose pattern matches no tool limits nothing, though its issuer meant it to. All tools
+/// are looked at, so not for every call.
+fn warn_of_idle_limits(rates: &[(String, Rate)], name: &str, call: &Call<'_>) {
+    static LAST: Throttle = Throttle::new();
+    let matches = |pattern: &str, name: &str| scope::grants(pattern, name);
+    if rates.iter().all(|(pattern, _)| matches(pattern, name)) || !LAST.is_due() {
+        return;
+    }
+    let tools = call.context.catalog.tools();
+    for (pattern, _) in rates {
+        let limits = |tool: &Tool| matches(pattern, &format!("tool:{}", tool.name));
+        if !tools.iter().any(|tool| limits(tool)) {
+            let (request_id, subject) = (call.request_id, &call.identity.subject);
+            tracing::warn!(%request_id, subject, pattern, "a rate limit matches no tool");
+        }
+    }
+}
+
 /// The dispatch to executors: one arm per handler.
 async fn execute(
     call: &Call<'_>,
     tool: &Tool,
     args: &Map<String, Value>,
-) -> Result<Answer, ExecError> {
+) -> Result<Answer, CallError> {
     match &tool.invocation {
-        Invocation::Http(http) => Ok(over_http(call, tool, http, args).await?),
-        Invocation::Mcp(remote) => {
-            let target = mcp::target(call)?;
-            let result = exec::mcp::call_tool(remote, args, &target, call.exec_context()).await?;
-            Ok(Answer::Memory(result))
+        Invocation::Http(http) => {
+            let answer = over_http(call, tool, http, args).await;
+            answer.map_err(|error| match error {
+                HttpError::LongUrl(length) => too_long(length),
+                other => ExecError::from(other).into(),
+            })
         }
+        Invocation::Mcp(remote) => {
+            let target = mcp::target(call).map_err(ExecError::from)?;
+            let result = exec::mcp::call_tool(remote, args, &target, call.exec_context()).await;
+            Ok(Answer::Memory(result.map_err(ExecError::from)?))
+        }
+    }
+}
+
+/// The caller's mistake, and not the upstream's: nothing was sent.
+fn too_long(length: usize) -> CallError {
+    let most = exec::http::LONGEST_URL;
+    CallError::InvalidArgument {
+        name: "URL".to_owned(),
+        what: format!("the arguments are too long: it would have {length} bytes, at most {most}"),
+        missing: false,
     }
 }
 

@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 use super::{Format, output, problem_failure, secret_input};
 use crate::auth::keys::{KEY_ID, KeyError, PrivateKey, PublicKey, generate_secret, shared_secret};
 use crate::auth::rate::Rate;
+use crate::auth::scope;
 use crate::auth::token::{
     self, Claims, DEFAULT_AUDIENCE, Namespace, Signer, VerificationKey, Verifier,
 };
@@ -374,6 +375,12 @@ fn parse_rate(text: &str) -> Result<(String, String), String> {
     if pattern.is_empty() {
         return Err("the pattern is empty".to_owned());
     }
+    if !scope::can_cover_a_tool(pattern) {
+        return Err(format!(
+            "'{pattern}' can match no tool, so that it would limit nothing: a pattern is '*', or \
+             begins with 'tool:', and has a '*' at its end only, like tool:github:*"
+        ));
+    }
     Rate::parse(spec).ok_or_else(|| format!("'{spec}' is no rate; like 10/hour"))?;
     Ok((pattern.to_owned(), spec.to_owned()))
 }
@@ -416,5 +423,7 @@ mod tests {
         for bad in ["tool:a", "=5/min", "tool:a=5", "tool:a=lots/hour"] {
             assert!(parse_rate(bad).is_err(), "{bad}");
         }
+        let error = parse_rate("t:get=5/min").unwrap_err();
+        assert!(error.contains("'t:get' can match no tool"), "{error}");
     }
 }

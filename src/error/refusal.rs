@@ -75,6 +75,8 @@ pub enum UpstreamFault {
     Protocol,
     /// A body longer than `max_response_bytes`.
     TooLarge,
+    /// A body that can't be searched for secrets, on a route with `scrub`.
+    Unsearchable,
 }
 
 impl UpstreamFault {
@@ -89,6 +91,7 @@ impl UpstreamFault {
             UpstreamFault::Closed => "closed",
             UpstreamFault::Protocol => "protocol",
             UpstreamFault::TooLarge => "too_large",
+            UpstreamFault::Unsearchable => "unsearchable",
         }
     }
 
@@ -102,6 +105,9 @@ impl UpstreamFault {
             UpstreamFault::Closed => "it closed the connection",
             UpstreamFault::Protocol => "it did not answer in HTTP",
             UpstreamFault::TooLarge => "its answer exceeds max_response_bytes",
+            UpstreamFault::Unsearchable => {
+                "its answer is encoded or partial, and can't be searched for credentials"
+            }
         }
     }
 
@@ -113,7 +119,8 @@ impl UpstreamFault {
             | UpstreamFault::Tls
             | UpstreamFault::Closed
             | UpstreamFault::Protocol
-            | UpstreamFault::TooLarge => false,
+            | UpstreamFault::TooLarge
+            | UpstreamFault::Unsearchable => false,
         }
     }
 }

@@ -102,6 +102,9 @@ pub enum TokenFault {
     WrongIssuer,
     #[error("has a rate limit that can't be read")]
     BadRate,
+    /// Its header has `crit`.
+    #[error("demands extensions (crit) that ati doesn't know")]
+    Critical,
 }
 
 /// Why a request with a bad or missing `Authorization` header was refused.
@@ -168,6 +171,7 @@ impl BearerFault {
             BearerFault::Token(TokenFault::WrongIssuer) => "token_issuer",
             BearerFault::Token(TokenFault::BadRate) => "token_rate",
             BearerFault::AdminMissing => "admin_token_missing",
+            BearerFault::Token(TokenFault::Critical) => "token_crit",
             BearerFault::NotAdmin => "admin_token",
         }
     }

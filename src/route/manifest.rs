@@ -64,6 +64,7 @@ struct RawRoute {
     signature: Option<SignatureRule>,
     caps: Caps,
     websockets: bool,
+    scrub: bool,
     attachment: AttachmentKey,
     source: Option<IpAddr>,
 }
@@ -129,6 +130,7 @@ impl<'a> Compiler<'a> {
                 response: cap(s.take("max_response_bytes"), 500 << 20),
             },
             websockets: s.take("forward_websockets").unwrap_or(false),
+            scrub: s.take("scrub").unwrap_or(false),
             attachment: (
                 self.read_credential(manifest, s),
                 provider::read_extra_headers(s),
@@ -326,6 +328,8 @@ fn build(name: &str, raw: RawRoute, base: &Url, attachment: Arc<Attachment>) -> 
             )),
             base_path: base.path().trim_end_matches('/').to_owned(),
             host_header,
+            // Without a secret there is nothing to look for.
+            scrub: raw.scrub && attachment.redacts(),
             attachment,
             caps: raw.caps,
             total: raw.total,

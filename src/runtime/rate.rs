@@ -24,6 +24,8 @@ const SECOND: u64 = 1000;
 const RECENT: u64 = 2 * SECOND;
 /// Windows without recent calls are removed once there are more than this.
 const SWEEP_ABOVE: usize = 10_000;
+/// Damaged files that are kept. After that, the newest replaces the last.
+const MOST_DAMAGED: usize = 10;
 
 /// The limit that a call exceeds.
 #[derive(Debug, PartialEq, Eq)]
@@ -219,9 +221,36 @@ impl RateWindows {
 
     fn read(&self) -> io::Result<RateFile> {
         match std::fs::read(&self.file) {
-            Ok(text) => serde_json::from_slice(&text).map_err(io::Error::from),
+            Ok(text) => Ok(serde_json::from_slice(&text).unwrap_or_else(|e| {
+                self.set_aside(&e);
+                RateFile::default()
+            })),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(RateFile::default()),
             Err(e) => Err(e),
+        }
+    }
+
+    /// Keeps a damaged file: a process that can damage it can lift every limit, and the
+    /// file is the trace of that. Counting starts anew.
+    fn set_aside(&self, error: &serde_json::Error) {
+        let names = std::iter::once("damaged".to_owned())
+            .chain((1..MOST_DAMAGED).map(|number| format!("damaged.{number}")));
+        let mut places = names.map(|end| self.file.with_extension(format!("json.{end}")));
+        let last = self
+            .file
+            .with_extension(format!("json.damaged.{MOST_DAMAGED}"));
+        let kept = places.find(|place| !place.exists()).unwrap_or(last);
+        let (file, renamed) = (self.file.display(), std::fs::rename(&self.file, &kept));
+        let kept = kept.display();
+        match renamed {
+            Ok(()) => tracing::error!(
+                %file, %kept, %error,
+                "rate state is damaged: it is kept aside, and counting starts anew"
+            ),
+            Err(e) => tracing::error!(
+                %file, %error, rename = %e,
+                "rate state is damaged and can't be kept aside; counting starts anew"
+            ),
         }
     }
 
@@ -427,6 +456,43 @@ mod tests {
         let none = limits(&[("tool:*", "0/hour")]);
         let refused = windows.admit("b", none.iter(), 10_000).unwrap_err();
         assert_eq!((refused.count, refused.wait), (0, 3_600_000));
+    }
+
+    #[test]
+    fn damaged_file_is_kept_aside_and_counting_starts_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rate-state.json");
+        let limit = limits(&[("tool:*", "1/hour")]);
+        let now = unix_millis();
+        for (round, damage) in ["{\"calls\":", "[]", "nonsense"].iter().enumerate() {
+            std::fs::write(&path, damage).unwrap();
+            match round {
+                0 => RateWindows::new(dir.path()).load(),
+                1 => {
+                    let windows = RateWindows::new(dir.path());
+                    let first = windows.admit_shared("a", limit.iter(), || now).unwrap();
+                    assert_eq!(first, Ok(()));
+                    assert!(
+                        windows
+                            .admit_shared("a", limit.iter(), || now)
+                            .unwrap()
+                            .is_err()
+                    );
+                }
+                _ => {
+                    let windows = RateWindows::new(dir.path());
+                    windows.admit("a", limit.iter(), now).unwrap();
+                    windows.save().unwrap();
+                    assert!(std::fs::read_to_string(&path).unwrap().contains("a tool:*"));
+                }
+            }
+            let name = match round {
+                0 => "rate-state.json.damaged".to_owned(),
+                _ => format!("rate-state.json.damaged.{round}"),
+            };
+            let kept = std::fs::read_to_string(dir.path().join(name)).unwrap();
+            assert_eq!(kept, *damage);
+        }
     }
 
     #[test]

@@ -258,6 +258,10 @@ fn token_issue_without_a_key_or_with_a_bad_rate_is_refused() {
         &[&issue[..], &["--secret", "00", "--rate", "tool:x=lots"]].concat(),
     );
     assert_eq!(rate.status.code(), Some(2));
+    let idle = ["--secret", "00", "--rate", "github:search=5/hour"];
+    let idle = ati(dir.path(), &[&issue[..], &idle].concat());
+    assert_eq!(idle.status.code(), Some(2));
+    assert!(stderr(&idle).contains("'github:search' can match no tool"));
 }
 
 #[test]

@@ -130,6 +130,12 @@ pub(super) const PASSTHROUGH: Group = Group {
         field("max_request_bytes", Number, "0 is unlimited").default("100 MiB"),
         field("max_response_bytes", Number, "0 is unlimited").default("500 MiB"),
         field("forward_websockets", Flag, "Relay WebSocket connections").default("`false`"),
+        field(
+            "scrub",
+            Flag,
+            "Take the route's credentials out of bodies, too; headers never have them",
+        )
+        .default("`false`"),
     ],
 };
 

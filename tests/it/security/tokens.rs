@@ -298,3 +298,30 @@ fn token_on_standard_input_is_validated_and_its_expiry_told() {
         stderr(&typo)
     );
 }
+
+#[test]
+fn token_with_critical_extensions_gets_401() {
+    let secret = "00".repeat(32);
+    let proxy = Setup::new().env("ATI_JWT_SECRET", &secret).start();
+    let ask = |token: &str| {
+        let token = format!("Bearer {token}");
+        let client = &mut proxy.client();
+        client
+            .send("GET", "/tools", &[("authorization", &token)], b"")
+            .status
+    };
+    let sign = |header: &str| {
+        let encode = |text: &[u8]| URL_SAFE_NO_PAD.encode(text);
+        let payload = serde_json::to_vec(&claims()).unwrap();
+        let message = format!("{}.{}", encode(header.as_bytes()), encode(&payload));
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &[0; 32]);
+        let tag = ring::hmac::sign(&key, message.as_bytes());
+        format!("{message}.{}", encode(tag.as_ref()))
+    };
+    assert_eq!(ask(&sign(r#"{"alg":"HS256"}"#)), 200);
+    assert_eq!(
+        ask(&sign(r#"{"alg":"HS256","crit":["b64"],"b64":false}"#)),
+        401
+    );
+    proxy.settles(r#"ati_refusals_total{reason="token_crit"}"#, 1.0);
+}
