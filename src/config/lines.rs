@@ -18,7 +18,7 @@ pub fn add_lines(problems: &mut [Problem]) {
         }
     }
     for (file, problems) in by_file {
-        let Ok(text) = std::fs::read_to_string(&file) else {
+        let Ok(text) = crate::files::read_text(&file) else {
             continue;
         };
         let Ok(table) = DeTable::parse(&text) else {

@@ -131,7 +131,8 @@ mod tests {
         let waiting = tokio::spawn(futures::future::join_all(waiting));
         until("programs start", || started(dir.path()) == MOST).await;
         let marker = dir.path().display().to_string();
-        assert!(running(&marker) <= MOST);
+        // A shell that has forked, and not yet started its `sleep`, counts twice for a moment.
+        until("programs are few", || running(&marker) <= MOST).await;
         assert_eq!(started(dir.path()), MOST);
         waiting.abort();
         until("programs end", || running(&marker) == 0).await;

@@ -74,7 +74,7 @@ fn invalid_tokens_get_401_and_are_not_logged() {
     }
     assert_eq!(proxy.client().get("/tools").status, 401);
     let huge = ask(&format!("Bearer {}", "x".repeat(1 << 20)));
-    assert_eq!(huge.status, 400);
+    assert_eq!(huge.status, 431);
 
     proxy.log.wait_for_nth("request", bad.len() + 1);
     let log = proxy.log.text();
