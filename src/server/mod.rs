@@ -24,6 +24,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tracing::warn;
 
+pub use lifecycle::handover::{NamedSocket, wire};
 pub use listen::bind::Addresses;
 
 use crate::api::Services;

@@ -35,7 +35,7 @@
 
 mod predecessor;
 mod successor;
-mod wire;
+pub mod wire;
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
