@@ -134,7 +134,14 @@ pub fn check_answer(text: &[u8], answer: &[u8]) {
     let (line, rest) = first_line(answer);
     assert!(answer.ends_with(b"\n") && rest.is_empty(), "one line");
     let answer: serde_json::Value = serde_json::from_slice(line).expect("the answer is JSON");
-    let request: serde_json::Value = serde_json::from_slice(text).expect("the request is JSON");
-    assert_eq!(answer["id"], request["id"]);
+    // A request is answered even if a part that isn't read is no JSON, as half a surrogate pair.
+    if let Ok(request) = serde_json::from_slice::<serde_json::Value>(text) {
+        assert!(is_same_id(&answer["id"], &request["id"]));
+    }
     assert!(answer["id"].is_string() || answer["id"].is_number());
+}
+
+/// Equal as texts or as numbers: `-0` comes back as `0`.
+pub fn is_same_id(a: &serde_json::Value, b: &serde_json::Value) -> bool {
+    a == b || (a.is_number() && a.as_f64() == b.as_f64())
 }

@@ -31,7 +31,8 @@ fn send(stream: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
 
 fn receive(count: usize, sizes: &[u8], bytes: &[u8]) {
     let (old, new) = UnixStream::pair().expect("a pair of sockets");
-    let descriptors = vec![old.as_fd(); count];
+    let file = std::fs::File::open("/dev/null").expect("a descriptor");
+    let descriptors = vec![file.as_fd(); count];
     for (index, piece) in pieces(bytes, sizes).into_iter().enumerate() {
         let along = if index == 0 { &descriptors[..] } else { &[] };
         send(&old, piece, along);
