@@ -13,7 +13,8 @@ pub enum BodyError {
     BrokeOff,
 }
 
-/// Passes an event stream on while no event has more than `longest` bytes. Nothing follows an error.
+/// Passes an event stream on while no event has more than `longest` bytes. Nothing follows an
+/// error.
 pub fn bounded_events(
     bytes: impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static,
     longest: usize,
