@@ -33,6 +33,7 @@ endif
 
 lint: deps
 	$(CARGO) fmt --all -- --check
+	$(CARGO) fmt --manifest-path tests/fuzz/Cargo.toml -- --check
 	$(CARGO) clippy --all-targets --quiet -- -D warnings
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check bans licenses sources; \
 	 else echo "cargo-deny is not installed: bans, licenses and sources are not checked"; fi
