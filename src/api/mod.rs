@@ -8,6 +8,8 @@ pub mod providers;
 mod reply;
 mod tools;
 
+use std::sync::Arc;
+
 use http::request::Parts;
 use tokio::sync::watch;
 
@@ -23,6 +25,7 @@ use crate::request_id::RequestId;
 use crate::route::Builtin;
 use crate::snapshot::Snapshot;
 use crate::telemetry::audit::Audit;
+use crate::telemetry::trail::CallTrail;
 
 /// What lives longer than a snapshot and serves every request.
 pub struct Services {
@@ -55,6 +58,8 @@ pub struct Request {
     /// Method, URI and headers, as the caller sent them.
     pub parts: Parts,
     pub body: Body,
+    /// What a tool call does, for the access line.
+    pub trail: Arc<CallTrail>,
 }
 
 impl Request {
@@ -99,6 +104,6 @@ pub async fn answer(
         | Builtin::RemoteResources
         | Builtin::RemoteFile
         | Builtin::RemoteReferences
-        | Builtin::RemoteReference => Err(Refusal::NotImplemented),
+        | Builtin::RemoteReference => Err(Refusal::NotImplemented(builtin.label())),
     }
 }

@@ -11,7 +11,7 @@ use crate::catalog::mcp::{self, Mcp, Transport};
 use crate::catalog::outbound::BaseUrl;
 use crate::credential::{CredentialError, Lookup, Template};
 use crate::derived_key::{Key, KeyBuilder};
-use crate::egress::{EgressError, is_http_url};
+use crate::egress::{EgressError, host_and_port, is_http_url};
 use crate::exec::credentials::CallCredential;
 use crate::exec::mcp::{McpError, ServerSpec, Target};
 use crate::keyring::{Keyring, Secret};
@@ -27,10 +27,12 @@ pub fn target(call: &Call<'_>) -> Result<Arc<Target>, McpError> {
         Some(_) => None,
     };
     let server = server(mcp, &call.lookup, call.upstream_override.as_ref())?;
-    let address = match &call.upstream_override {
-        Some(url) => mcp::address(url.as_str()),
-        None => mcp.address(),
+    let shown = match &call.upstream_override {
+        Some(url) => url.as_str(),
+        None => mcp.url_text(),
     };
+    let address = mcp::address(shown);
+    call.trail.leads_to(host_and_port(shown));
     Ok(Arc::new(Target {
         provider: provider.name.as_str().into(),
         key: session_key(call, &server, &credential),

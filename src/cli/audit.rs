@@ -18,17 +18,25 @@ use crate::text;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Show the most recent tool calls
+    /// Show the most recent tool calls, and requests to routes where they are audited
     Tail {
         /// How many to show
         #[arg(short = 'n', long = "count", default_value_t = 20)]
         count: usize,
     },
-    /// Show the tool calls that match every given option
+    /// Show the tool calls and requests that match every given option
     Search {
         /// Only this tool; a name that ends in * matches every tool that begins so
         #[arg(long)]
         tool: Option<String>,
+
+        /// Only requests to this route; a name that ends in * matches every route that begins so
+        #[arg(long)]
+        route: Option<String>,
+
+        /// Only what this job did
+        #[arg(long, value_name = "ID")]
+        job: Option<String>,
 
         /// Only calls within this time: 30s, 15m, 1h, 7d
         #[arg(long, value_parser = parse_since)]
@@ -36,14 +44,21 @@ pub enum Command {
     },
 }
 
-pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
+pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
     let path = path(&Environment::read());
     let entries = match command {
         Command::Tail { count } => audit::tail(&path, count),
-        Command::Search { tool, since } => {
+        Command::Search {
+            tool,
+            route,
+            job,
+            since,
+        } => {
             let since = since.and_then(|back| SystemTime::now().checked_sub(back));
             let filter = Filter {
                 tool: tool.as_deref(),
+                route: route.as_deref(),
+                job: job.as_deref(),
                 since: since.map(audit::timestamp),
             };
             audit::search(&path, &filter)
@@ -52,9 +67,12 @@ pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
     let entries = entries.map_err(|e| file_failure(Code::ExecutionFailed, &path, e))?;
     if entries.is_empty() {
         info!("No audit entries found in {}", path.display());
-        return Ok(0);
+        // Scripts that ask for JSON parse it; others test whether there is any output.
+        if asked != Some(Format::Json) {
+            return Ok(0);
+        }
     }
-    if format == Format::Json {
+    if matches!(asked, None | Some(Format::Json)) {
         output::compact(&entries);
     } else {
         entries.iter().for_each(|entry| output::line(&line(entry)));
@@ -65,12 +83,19 @@ pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
 fn line(entry: &Value) -> String {
     let text = |key: &str| entry[key].as_str().unwrap_or_default();
     let mark = if text("status") == "ok" { "OK" } else { "ERR" };
+    // A request to a route has no tool, and rarely a token that names its agent.
+    let what = match entry["route"].as_str() {
+        Some(route) => format!("{route}: {} {}", text("method"), text("path")),
+        None => text("tool").to_owned(),
+    };
+    let agent = match entry["agent_sub"].as_str() {
+        None if entry["route"].is_string() => String::new(),
+        agent => format!(" agent={}", agent.unwrap_or_default()),
+    };
     let line = format!(
-        "{} [{mark}] {} ({}ms) agent={} {}",
+        "{} [{mark}] {what} ({}ms){agent} {}",
         text("ts"),
-        text("tool"),
         entry["duration_ms"],
-        text("agent_sub"),
         text("error"),
     );
     // Error texts come from upstreams: a control character must not reach the terminal.

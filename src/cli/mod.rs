@@ -4,20 +4,28 @@
 mod audit;
 mod auth;
 mod check;
+mod complete;
 mod demo;
 mod doctor;
 mod edge;
+mod help;
 mod init;
 mod key;
+mod later;
 mod local;
+mod man;
 mod mcp_servers;
 mod output;
+mod permissions;
 mod provider;
 mod proxy;
 mod reference;
+mod reload;
 mod remote;
 mod run;
+mod secret_input;
 mod sign;
+mod status;
 mod token;
 mod tool;
 mod transport;
@@ -26,7 +34,7 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{FromArgMatches, Parser, Subcommand, ValueEnum};
 use tracing::{debug, error};
 
 use crate::config;
@@ -38,24 +46,25 @@ use crate::telemetry::{self, Audience};
 #[derive(Parser)]
 #[command(name = "ati", version, propagate_version = true)]
 pub struct Cli {
-    /// How results are printed
+    /// How results are printed [default: json]
     #[arg(
         long,
         visible_alias = "format",
         global = true,
+        help_heading = help::GLOBAL,
         env = "ATI_OUTPUT",
         value_enum,
-        default_value = "json",
+        value_name = "FORMAT",
         hide_env_values = true
     )]
-    output: Format,
+    output: Option<Format>,
 
     /// Print JSON, whatever --output says
-    #[arg(short = 'J', long, global = true)]
+    #[arg(short = 'J', long, global = true, help_heading = help::GLOBAL)]
     json: bool,
 
     /// Log at debug level, and give the causes of an error
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = help::GLOBAL)]
     verbose: bool,
 
     #[command(subcommand)]
@@ -89,13 +98,17 @@ enum Command {
     Audit(audit::Command),
     /// Run the proxy server
     Proxy(proxy::Args),
+    /// Show what the running proxy is and does: its listeners, what it has loaded, its last reload
+    Status(status::Args),
+    /// Make the running proxy read its files again, and tell what became of it
+    Reload(status::Args),
     /// Load everything as `ati proxy` would, and report every problem at once
     Check(check::Args),
     /// Check this machine, the upstreams and the running proxy, with a fix for each problem found
     Doctor(doctor::Args),
     /// Run a proxy with generated keys on this machine until Ctrl-C, and print requests to try
     Demo(demo::Args),
-    /// Create the ATI folder; with --proxy, a signing key for session tokens too
+    /// Create the ATI folder; with --proxy a signing key, with --example a tool and a route to try
     Init(init::Args),
     /// Edit the credentials that are stored as plain text
     #[command(subcommand)]
@@ -109,10 +122,36 @@ enum Command {
     /// Print the version
     Version,
     /// Print a completion script for a shell
-    Completions { shell: clap_complete::Shell },
+    Completions {
+        /// The shell; bash, zsh and fish also complete the names of tools and providers
+        shell: clap_complete::Shell,
+    },
+    /// Print a page of the manual
+    Man(man::Args),
+    /// List, read and install skills (not in this version)
+    #[command(visible_alias = "skills")]
+    Skill(later::Words),
+    /// Read skills of a remote registry (not in this version)
+    Skillati(later::Words),
+    /// Ask which tools to use for a task (not in this version)
+    Assist(later::Words),
+    /// Make and execute plans of several tool calls (not in this version)
+    Plan(later::Words),
+    /// Serve the tools over MCP (not in this version)
+    #[command(hide = true)]
+    Mcp(later::Words),
+    /// Manage virtual keys (not in this version)
+    #[command(hide = true)]
+    Admin(later::Words),
     /// Run a program until standard input closes, then end it and everything that it has started
     #[command(hide = true, name = crate::process::SUPERVISE)]
     Supervise {
+        #[arg(last = true, required = true)]
+        words: Vec<std::ffi::OsString>,
+    },
+    /// Print the names that complete a command line, for the scripts of `ati completions`
+    #[command(hide = true, name = complete::COMMAND)]
+    Complete {
         #[arg(last = true, required = true)]
         words: Vec<std::ffi::OsString>,
     },
@@ -125,8 +164,9 @@ impl Command {
     /// Who reads the log. None: nothing is logged, because the streams belong to another program.
     fn audience(&self) -> Option<Audience> {
         match self {
-            Command::Supervise { .. } => None,
-            Command::Proxy(_) | Command::Demo(_) => Some(Audience::Machine),
+            Command::Supervise { .. } | Command::Complete { .. } => None,
+            Command::Proxy(args) => Some(args.audience()),
+            Command::Demo(_) => Some(Audience::Machine),
             Command::Run(_)
             | Command::Tool(_)
             | Command::Provider(_)
@@ -137,10 +177,19 @@ impl Command {
             | Command::Key(_)
             | Command::Token(_)
             | Command::Check(_)
+            | Command::Status(_)
+            | Command::Reload(_)
             | Command::Doctor(_)
             | Command::Edge(_)
             | Command::Version
             | Command::Completions { .. }
+            | Command::Man(_)
+            | Command::Skill(_)
+            | Command::Skillati(_)
+            | Command::Assist(_)
+            | Command::Plan(_)
+            | Command::Mcp(_)
+            | Command::Admin(_)
             | Command::Reference { .. } => Some(Audience::Person),
         }
     }
@@ -159,67 +208,105 @@ impl Command {
             | Command::Token(_) => true,
             Command::Proxy(_)
             | Command::Sign(_)
+            | Command::Status(_)
+            | Command::Reload(_)
             | Command::Check(_)
             | Command::Doctor(_)
             | Command::Demo(_)
             | Command::Edge(_)
             | Command::Version
             | Command::Completions { .. }
+            | Command::Complete { .. }
+            | Command::Man(_)
+            | Command::Skill(_)
+            | Command::Skillati(_)
+            | Command::Assist(_)
+            | Command::Plan(_)
+            | Command::Mcp(_)
+            | Command::Admin(_)
             | Command::Supervise { .. }
             | Command::Reference(_) => false,
         }
     }
 }
 
+/// The command line of this process. A usage error ends it, with exit code 2.
+pub fn parse() -> Cli {
+    let matches = help::command().get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
+}
+
 /// Run one command to its exit code.
 pub fn run(cli: Cli) -> ExitCode {
-    let format = if cli.json { Format::Json } else { cli.output };
-    let asked = cli.json.then_some(Format::Json);
+    // Some commands print lines for people where no format was asked for.
+    let asked = if cli.json {
+        Some(Format::Json)
+    } else {
+        cli.output
+    };
+    let format = asked.unwrap_or(Format::Json);
+    let (format, verbose) = match &cli.command {
+        Command::Run(args) => args.options(format, cli.verbose),
+        _ => (format, cli.verbose),
+    };
     let audience = cli.command.audience();
     if let Some(audience) = audience {
-        telemetry::init(audience, cli.verbose);
+        telemetry::init(audience, verbose);
     }
     if cli.command.creates_ati_dir() {
         init::ensure(&config::ati_dir());
     }
     let outcome = match cli.command {
-        Command::Run(args) => run::run(&args, format, cli.verbose),
+        Command::Run(args) => run::run(&args, format, verbose),
         Command::Tool(command) => tool::run(command, format),
-        Command::Provider(command) => provider::run(command, format),
+        Command::Provider(command) => provider::run(command, asked),
         Command::Auth(auth::Command::Status) => auth::status(format, asked),
         Command::Sign(args) => sign::run(&args, asked),
-        Command::Audit(command) => audit::run(command, format),
+        Command::Audit(command) => audit::run(command, asked),
         Command::Proxy(args) => proxy::run(args),
+        Command::Status(args) => status::run(&args, format),
+        Command::Reload(args) => reload::run(&args, format),
         Command::Check(args) => check::run(&args, format),
-        Command::Doctor(args) => doctor::run(&args, cli.json),
-        Command::Demo(args) => demo::run(&args),
-        Command::Init(args) => init::run(&args),
-        Command::Key(command) => key::run(command),
-        Command::Edge(command) => edge::run(command),
-        Command::Token(command) => token::run(command),
+        Command::Doctor(args) => doctor::run(&args, asked),
+        Command::Demo(args) => demo::run(&args, asked),
+        Command::Init(args) => init::run(&args, asked),
+        Command::Key(command) => key::run(command, asked),
+        Command::Edge(command) => edge::run(command, asked),
+        Command::Token(command) => token::run(command, asked),
         Command::Version => {
-            output::line(concat!("ati ", env!("CARGO_PKG_VERSION")));
+            version(asked);
             Ok(0)
         }
         Command::Completions { shell } => {
-            completions(shell);
+            complete::script(shell);
             Ok(0)
         }
+        Command::Complete { words } => Ok(complete::run(words)),
+        Command::Man(args) => man::run(&args),
+        Command::Skill(words) => words.refuse("ati skill"),
+        Command::Skillati(words) => words.refuse("ati skillati"),
+        Command::Assist(words) => words.refuse("ati assist"),
+        Command::Plan(words) => words.refuse("ati plan"),
+        Command::Mcp(words) => words.refuse("ati mcp"),
+        Command::Admin(words) => words.refuse("ati admin"),
         Command::Supervise { words } => Ok(supervise(&words)),
         Command::Reference(args) => reference::run(&args),
     };
     let code = match outcome {
         Ok(code) => code,
-        Err(failure) => report(&failure, audience, format, cli.verbose),
+        Err(failure) => report(&failure, audience, format, verbose),
     };
     telemetry::flush();
     ExitCode::from(code)
 }
 
-fn completions(shell: clap_complete::Shell) {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command(), "ati", &mut script);
-    output::line(String::from_utf8_lossy(&script).trim_end());
+fn version(asked: Option<Format>) {
+    let version = env!("CARGO_PKG_VERSION");
+    output::lines_or_value(
+        asked,
+        || output::line(&format!("ati {version}")),
+        || serde_json::json!({"name": "ati", "version": version}),
+    );
 }
 
 /// The program's exit code, or 127 as a shell has it where the program can't be run. It prints
@@ -249,6 +336,9 @@ fn report(failure: &Failure, audience: Option<Audience>, format: Format, verbose
         Some(hint) => error!("ati command failed: {text}\n\nhint: {hint}"),
         None => error!("ati command failed: {text}"),
     }
+    if audience == Some(Audience::Operator) {
+        return code.exit_code();
+    }
     let chain = failure.chain();
     if format == Format::Json && !std::io::stderr().is_terminal() {
         output::structured_error(failure, verbose.then_some(&chain));
@@ -276,9 +366,4 @@ fn file_failure(code: Code, path: &Path, error: std::io::Error) -> Failure {
 /// A problem as the end of a command. The problem is the whole message.
 fn problem_failure(code: Code, problem: &Problem) -> Failure {
     Failure::new(code, problem.to_string())
-}
-
-/// The parser, for completions and for the reference page.
-fn command() -> clap::Command {
-    Cli::command()
 }

@@ -1,8 +1,11 @@
 //! `ati proxy`: the server.
 
-use crate::config::{Environment, Flags};
+use std::io::IsTerminal;
+
+use crate::config::{self, Environment, Flags, LogFormat};
 use crate::error::Failure;
 use crate::server::{Server, Start};
+use crate::telemetry::Audience;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -15,10 +18,31 @@ pub struct Args {
     upgrade: bool,
 }
 
+impl Args {
+    /// Who reads the server's log.
+    pub fn audience(&self) -> Audience {
+        let as_text = match config::log_format(&self.flags) {
+            LogFormat::Json => false,
+            LogFormat::Text => true,
+            LogFormat::Auto => std::io::stderr().is_terminal(),
+        };
+        if as_text {
+            Audience::Operator
+        } else {
+            Audience::Machine
+        }
+    }
+}
+
 pub fn run(args: Args) -> Result<u8, Failure> {
     log_panics();
     let env = Environment::read();
-    super::init::ensure(args.flags.ati_dir.as_ref().unwrap_or(&env.ati_dir));
+    // Only the default folder is created. One that was named has to be there, see config::resolve.
+    let dir = args.flags.ati_dir.as_ref().unwrap_or(&env.ati_dir);
+    let named = args.flags.ati_dir.is_some() || env.ati_dir_named;
+    if !named || dir.is_dir() {
+        super::init::ensure(dir);
+    }
     let start = if args.upgrade {
         Start::Upgrade
     } else {

@@ -35,7 +35,7 @@ const MADE: &str = "<!-- Made by `make docs` from the code. Edit the code. -->\n
 
 fn commands() -> String {
     let mut text = format!("{MADE}# Commands\n");
-    let mut root = super::command().term_width(100);
+    let mut root = super::help::command().term_width(100);
     root.build();
     describe(&mut root, "ati", &mut text);
     text

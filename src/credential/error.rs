@@ -1,5 +1,5 @@
 use crate::egress::EgressError;
-use crate::error::Code;
+use crate::error::{Code, UpstreamFailure};
 
 /// Why a call has no credential to send. No text tells a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +35,19 @@ impl CredentialError {
             CredentialError::TokenExchange(_)
             | CredentialError::InsecureTokenUrl(_)
             | CredentialError::Generator(_) => "failed",
+        }
+    }
+
+    /// Whether what mints the credential failed. A credential that isn't there is ati's own fault.
+    pub fn upstream_failure(&self) -> Option<UpstreamFailure> {
+        match self {
+            CredentialError::TokenExchange(_) => Some(UpstreamFailure::new("token_exchange")),
+            CredentialError::Generator(_) => Some(UpstreamFailure::new("generator")),
+            CredentialError::GeneratorTimeout(_) => Some(UpstreamFailure::new("generator_timeout")),
+            CredentialError::Egress(error) => error.upstream_failure(),
+            CredentialError::MissingKey(_)
+            | CredentialError::UnusableKey(_)
+            | CredentialError::InsecureTokenUrl(_) => None,
         }
     }
 

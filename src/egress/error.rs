@@ -1,4 +1,4 @@
-use crate::error::{Code, UpstreamFault};
+use crate::error::{Code, UpstreamFailure, UpstreamFault};
 
 /// Why a request of a tool did not reach its server, or its answer did not come back. No text tells
 /// a path or a query, which could hold a credential.
@@ -21,6 +21,9 @@ pub enum EgressError {
 }
 
 impl EgressError {
+    pub const NO_BASE_URL: Self =
+        EgressError::BadUrl("base_url of its manifest is missing, or is no absolute URL");
+
     /// The `outcome` label of `ati_tool_calls_total`.
     pub fn outcome(&self) -> &'static str {
         match self {
@@ -31,6 +34,18 @@ impl EgressError {
             | EgressError::BadUrl(_)
             | EgressError::Spool(_)
             | EgressError::Setup(_) => "failed",
+        }
+    }
+
+    /// None where ati sent nothing, or can't keep the answer.
+    pub fn upstream_failure(&self) -> Option<UpstreamFailure> {
+        match self {
+            EgressError::Request(fault) => Some(UpstreamFailure::new(fault.kind())),
+            EgressError::TooLarge(_) => Some(UpstreamFailure::new(UpstreamFault::TooLarge.kind())),
+            EgressError::BadUrl(_)
+            | EgressError::Blocked(_)
+            | EgressError::Spool(_)
+            | EgressError::Setup(_) => None,
         }
     }
 

@@ -33,6 +33,27 @@ pub fn is_http_url(url: &Url) -> bool {
     matches!(url.scheme(), "http" | "https")
 }
 
+/// Host and port of an http or https URL, for logs. It never has more than that: user, path and
+/// query may hold a credential. The text may be a manifest's, with `${key}` in place of a secret.
+pub fn host_and_port(url: &str) -> Option<Box<str>> {
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority
+        .rsplit('@')
+        .next()
+        .filter(|host| !host.is_empty())?;
+    let behind_address = host.rsplit(']').next()?;
+    if behind_address.contains(':') {
+        return Some(host.into());
+    }
+    let port = if scheme.eq_ignore_ascii_case("https") {
+        443
+    } else {
+        80
+    };
+    Some(format!("{host}:{port}").into())
+}
+
 /// `[egress]` of the conf file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -74,6 +95,21 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn host_and_port_of_a_url_leave_out_all_that_may_be_secret() {
+        for (url, shown) in [
+            ("https://api.example/v1?key=1", Some("api.example:443")),
+            ("http://user:pass@h:8080/x#y", Some("h:8080")),
+            ("http://[::1]/a:b", Some("[::1]:80")),
+            ("https://[::1]:8443?a@b", Some("[::1]:8443")),
+            ("https://${tenant}.example/", Some("${tenant}.example:443")),
+            ("https://", None),
+            ("nonsense", None),
+        ] {
+            assert_eq!(host_and_port(url).as_deref(), shown, "{url}");
+        }
+    }
 
     #[test]
     fn source_address_of_another_machine_is_a_problem() {

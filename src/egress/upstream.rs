@@ -33,6 +33,8 @@ pub struct Upstream {
     /// A name, or an IP address without brackets.
     pub host: String,
     pub port: u16,
+    /// Host and port, for logs.
+    pub authority: Box<str>,
     pub source: Option<IpAddr>,
     pub timeouts: Timeouts,
     known: ArcSwapOption<KnownAddresses>,
@@ -68,10 +70,16 @@ impl Upstream {
                 until: Instant::now() + Duration::from_secs(1 << 40),
             })
         });
+        let authority = if host.contains(':') {
+            format!("[{host}]:{port}")
+        } else {
+            format!("{host}:{port}")
+        };
         Upstream {
             tls,
             host,
             port,
+            authority: authority.into(),
             source,
             timeouts,
             known: ArcSwapOption::new(known),

@@ -20,18 +20,26 @@ pub enum CallError {
     UnknownTool(String),
     #[error("Access denied: '{0}' is not in your scopes")]
     OutOfScope(String),
+    /// The token's `exp` is over. The leeway is for the check of the token, and not for calls.
+    #[error("Scopes have expired (expired at {0})")]
+    ScopesExpired(u64),
     #[error("Invalid arguments: {name}: {what}")]
     InvalidArgument {
         name: String,
         what: String,
         missing: bool,
     },
+    /// Words of a command line that are no argument, for a tool that isn't a program.
+    #[error("Invalid arguments: {0}")]
+    StrayWords(String),
     #[error("Rate limit exceeded for '{pattern}': {count}/{unit} (limit: {limit}/{unit})")]
     RateLimited {
         pattern: String,
         count: usize,
         limit: u32,
         unit: &'static str,
+        /// Seconds until there is room for a call.
+        retry_after: u64,
     },
     /// `X-Ati-Upstream-Url` is no URL, or the provider takes none.
     #[error("Invalid upstream URL: {0}")]
@@ -62,6 +70,29 @@ pub enum CallError {
     Internal(&'static str),
 }
 
+/// How the upstream of a route or a tool failed, for logs and metrics. It isn't a refusal of ati's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UpstreamFailure {
+    /// One of a fixed set.
+    pub kind: &'static str,
+    /// Of an upstream that answered.
+    pub status: Option<u16>,
+}
+
+impl UpstreamFailure {
+    pub fn new(kind: &'static str) -> Self {
+        UpstreamFailure { kind, status: None }
+    }
+
+    /// It answered, and with a status that is an error.
+    pub fn status(status: u16) -> Self {
+        UpstreamFailure {
+            kind: "status",
+            status: Some(status),
+        }
+    }
+}
+
 /// What an executor's error type tells the pipeline. Executors implement it in their own folder, so
 /// that a new one changes nothing here.
 pub trait ExecFailure: Error + Send + Sync + 'static {
@@ -72,6 +103,9 @@ pub trait ExecFailure: Error + Send + Sync + 'static {
     fn outcome(&self) -> &'static str;
 
     fn code(&self) -> Code;
+
+    /// None where ati ended the call itself.
+    fn upstream_failure(&self) -> Option<UpstreamFailure>;
 
     /// The error's text for the audit line, without arguments of the caller.
     fn audit_text(&self) -> String {
@@ -90,6 +124,10 @@ impl ExecError {
 
     pub fn code(&self) -> Code {
         self.0.code()
+    }
+
+    pub fn upstream_failure(&self) -> Option<UpstreamFailure> {
+        self.0.upstream_failure()
     }
 
     pub fn audit_text(&self) -> String {
@@ -129,11 +167,13 @@ impl CallError {
     pub fn status(&self) -> StatusCode {
         match self {
             CallError::UnreadableBody(_) | CallError::UpstreamUrl(_) => StatusCode::BAD_REQUEST,
-            CallError::InvalidRequest(_) | CallError::InvalidArgument { .. } => {
-                StatusCode::UNPROCESSABLE_ENTITY
-            }
+            CallError::InvalidRequest(_)
+            | CallError::InvalidArgument { .. }
+            | CallError::StrayWords(_) => StatusCode::UNPROCESSABLE_ENTITY,
             CallError::UnknownTool(_) => StatusCode::NOT_FOUND,
-            CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => StatusCode::FORBIDDEN,
+            CallError::OutOfScope(_)
+            | CallError::ScopesExpired(_)
+            | CallError::UpstreamDenied(_) => StatusCode::FORBIDDEN,
             CallError::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
             CallError::ProviderDown { .. } => StatusCode::SERVICE_UNAVAILABLE,
             CallError::Exec(_) => StatusCode::BAD_GATEWAY,
@@ -150,8 +190,9 @@ impl CallError {
             CallError::InvalidRequest(_) => "invalid_request",
             CallError::UnknownTool(_) => "unknown_tool",
             CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => "denied",
+            CallError::ScopesExpired(_) => "expired",
             CallError::UpstreamUrl(_) => "invalid_request",
-            CallError::InvalidArgument { .. } => "invalid_arguments",
+            CallError::InvalidArgument { .. } | CallError::StrayWords(_) => "invalid_arguments",
             CallError::RateLimited { .. } => "rate_limited",
             CallError::ProviderDown { .. } => "provider_down",
             CallError::Exec(error) => error.outcome(),
@@ -164,11 +205,13 @@ impl CallError {
         match self {
             CallError::UnknownTool(_) => Code::ToolNotFound,
             CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => Code::ScopeDenied,
+            CallError::ScopesExpired(_) => Code::AuthExpired,
             CallError::InvalidArgument { missing: true, .. } => Code::MissingArg,
             CallError::UnreadableBody(_)
             | CallError::UpstreamUrl(_)
             | CallError::InvalidRequest(_)
-            | CallError::InvalidArgument { .. } => Code::InvalidValue,
+            | CallError::InvalidArgument { .. }
+            | CallError::StrayWords(_) => Code::InvalidValue,
             CallError::RateLimited { .. } => Code::RateExceeded,
             CallError::ProviderDown { .. } => Code::ProviderUnavailable,
             CallError::Exec(error) => error.code(),
@@ -180,6 +223,8 @@ impl CallError {
     pub fn audit_text(&self) -> String {
         if let CallError::Exec(error) = self {
             error.audit_text()
+        } else if let CallError::StrayWords(_) = self {
+            "Invalid arguments: words that belong to no argument".to_owned()
         } else {
             self.to_string()
         }
@@ -187,8 +232,19 @@ impl CallError {
 
     /// Seconds after which the same call may succeed, where that is known.
     pub fn retry_after(&self) -> Option<u64> {
-        if let CallError::ProviderDown { retry_after, .. } = self {
+        if let CallError::ProviderDown { retry_after, .. }
+        | CallError::RateLimited { retry_after, .. } = self
+        {
             Some(*retry_after)
+        } else {
+            None
+        }
+    }
+
+    /// None where ati ended the call itself.
+    pub fn upstream_failure(&self) -> Option<UpstreamFailure> {
+        if let CallError::Exec(error) = self {
+            error.upstream_failure()
         } else {
             None
         }

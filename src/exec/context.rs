@@ -4,6 +4,7 @@ use super::{SharedState, Watcher};
 use crate::config::ToolSettings;
 use crate::egress::Clients;
 use crate::request_id::RequestId;
+use crate::telemetry::trail::CallTrail;
 
 /// What every executor works with. Credentials are not part of it: each call brings its own.
 #[derive(Clone, Copy)]
@@ -15,4 +16,6 @@ pub struct ExecContext<'a> {
     pub watcher: Option<Watcher<'a>>,
     /// Goes to the tool's upstream, so that its records can be joined with ours.
     pub request_id: RequestId,
+    /// What the executor does, for the access line.
+    pub trail: &'a CallTrail,
 }

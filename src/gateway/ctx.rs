@@ -1,14 +1,17 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::HeaderWatch;
 use super::load::{InFlight, Load, RouteGuard};
 use crate::config::LogSettings;
+use crate::credential::Redactor;
+use crate::egress::Upstream;
 use crate::error::Refusal;
 use crate::filters::{Admitted, Forward, Trail};
 use crate::request_id::RequestId;
 use crate::snapshot::Snapshot;
+use crate::telemetry::trail::CallTrail;
 
 /// One request, from its header to its access line.
 pub struct Ctx {
@@ -21,13 +24,22 @@ pub struct Ctx {
     pub caller: Caller,
     /// The snapshot's. The access line of a tunnel is written without a snapshot.
     pub log: LogSettings,
+    /// Requests to routes leave an audit line. The snapshot's, too.
+    pub audits_routes: bool,
     pub trail: Trail,
+    /// None but for built-in endpoints.
+    pub call: Option<Arc<CallTrail>>,
     pub admitted: Option<Admitted>,
     pub refusal: Option<Refusal>,
     pub dial: Dial,
     pub traffic: Traffic,
+    /// Reading the caller's body failed. Pingora may count it as read to its end nevertheless, so
+    /// what follows on the connection can't be trusted.
+    pub body_broken: bool,
     /// The upstream's own `X-Request-Id`, which the caller gets ati's in place of.
     pub upstream_request_id: Option<Box<str>>,
+    /// Of a body that is being searched for credentials.
+    pub(super) scrubber: Option<Redactor>,
     pub(super) in_flight: InFlight,
     /// None before the request has a route.
     pub(super) route: Option<RouteGuard>,
@@ -54,6 +66,36 @@ pub struct Dial {
     pub attempt: usize,
     /// None while no connection is sought.
     pub since: Option<Instant>,
+    /// How often the upstream was tried, names that can't be resolved included.
+    pub attempts: u32,
+    /// When the first attempt began.
+    pub began: Option<Instant>,
+    /// How long it took, all attempts together, until there was a connection.
+    pub connected_after: Option<Duration>,
+    /// When the last part of the upstream's answer was there.
+    pub answered: Option<Instant>,
+    /// Of a tunnel, which gives its route back.
+    pub tunnel_upstream: Option<Arc<Upstream>>,
+}
+
+impl Dial {
+    /// Counts an attempt.
+    pub fn attempt(&mut self) {
+        self.attempts += 1;
+        self.began.get_or_insert_with(Instant::now);
+    }
+
+    /// A connection is there.
+    pub fn connected(&mut self) {
+        self.connected_after = self.began.map(|began| began.elapsed());
+    }
+
+    /// The upstream's part of the request, as far as it got. `failed`: it ends now.
+    pub fn upstream_time(&self, failed: bool) -> Option<Duration> {
+        let end = self.answered.filter(|_| !failed);
+        let end = end.unwrap_or_else(Instant::now);
+        Some(end.saturating_duration_since(self.began?))
+    }
 }
 
 /// Body bytes so far.
@@ -61,6 +103,8 @@ pub struct Dial {
 pub struct Traffic {
     pub request: u64,
     pub response: u64,
+    /// Informational answers (1xx) of the upstream.
+    pub informational: u32,
     /// Set at the end of a tunnel.
     pub tunnel: Option<Tunnelled>,
 }
@@ -78,18 +122,28 @@ impl Ctx {
             started: Instant::now(),
             request_id: RequestId::generate(),
             log: snapshot.settings.log.clone(),
+            audits_routes: snapshot.settings.audit.routes,
             snapshot: Some(snapshot),
             header_watch: None,
             caller: Caller::default(),
             trail: Trail::default(),
+            call: None,
             admitted: None,
             refusal: None,
             dial: Dial::default(),
             traffic: Traffic::default(),
+            body_broken: false,
             upstream_request_id: None,
+            scrubber: None,
             in_flight: load.enter(),
             route: None,
         }
+    }
+
+    /// What is left of the route's total time. None where it has none.
+    pub fn time_left(&self) -> Option<Duration> {
+        let total = self.forward()?.route.total?;
+        Some(total.saturating_sub(self.started.elapsed()))
     }
 
     /// What to forward, of a request that goes to an upstream.

@@ -1,18 +1,28 @@
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+
+use http::Method;
 use pingora_error::Error;
+use pingora_http::RequestHeader;
 use pingora_proxy::Session;
+use tracing::Level;
 
 use super::Ctx;
-use crate::error::Refusal;
+use super::request_filter::job_header;
+use crate::error::{Refusal, UpstreamFailure};
 use crate::route::Match;
+use crate::telemetry::audit::{self, Audit, RouteEntry};
+use crate::telemetry::metrics::METRICS;
 use crate::telemetry::record::{self, Record};
 use crate::text;
 
+const TARGET: &str = "ati::access";
 /// A cause comes from a library or an upstream, so its length is unknown.
 const LONGEST_CAUSE: usize = 200;
 
-/// The metrics and the access line, once for each request, however it ended. The query is never
-/// logged: it may carry a key.
-pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx) {
+/// The metrics, the access line and perhaps the audit line, once for each request, however it
+/// ended. The query is never logged: it may carry a key.
+pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx, audit: &Audit) {
     let request = session.req_header();
     let status = session
         .response_written()
@@ -25,11 +35,6 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx) {
         // Only a tunnel gives its snapshot back, and it has a route.
         (None, None) => return,
     };
-    route.observe(&request.method, status, took.as_secs_f64());
-
-    if !ctx.log.access || !tracing::enabled!(target: "ati::access", tracing::Level::INFO) {
-        return;
-    }
     let (bytes_in, bytes_out) = match ctx.traffic.tunnel {
         Some(tunnel) => (tunnel.from_caller, tunnel.to_caller),
         None => (
@@ -37,7 +42,22 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx) {
             session.body_bytes_sent() as u64,
         ),
     };
-    record::emit("request", |record| {
+    let failure = ctx.refusal.as_ref().and_then(Refusal::upstream_failure);
+    let upstream_time = ctx.dial.upstream_time(e.is_some());
+    route.observe(&request.method, status, took.as_secs_f64());
+    route.moved(bytes_in, bytes_out);
+    if let Some(time) = upstream_time {
+        route.observe_upstream(time.as_secs_f64());
+    }
+    if ctx.audits_routes && ctx.trail.is_route {
+        audit.record_route(&audit_entry(request, ctx, route.name(), status, took));
+    }
+
+    if !ctx.log.access || !is_enabled(failure) {
+        return;
+    }
+    let level = level(failure);
+    record::emit(level, TARGET, "request", |record| {
         record
             .str("request_id", ctx.request_id.text().as_str())
             .str("method", request.method.as_str())
@@ -47,14 +67,48 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx) {
             .str("route", route.name())
             .num("bytes_in", bytes_in)
             .num("bytes_out", bytes_out);
-        add_ends(record, ctx);
-        add_outcome(record, ctx.refusal.as_ref(), e);
-        record.str("target", "ati::access");
+        add_ends(record, request, ctx);
+        add_upstream(record, ctx, upstream_time, failure);
+        add_outcome(record, ctx.refusal.as_ref(), failure, e);
+    });
+}
+
+/// An upstream's failure is a warning: an operator has to know of it, and a caller can't tell.
+fn level(failure: Option<UpstreamFailure>) -> Level {
+    match failure {
+        Some(_) => Level::WARN,
+        None => Level::INFO,
+    }
+}
+
+fn is_enabled(failure: Option<UpstreamFailure>) -> bool {
+    match failure {
+        Some(_) => tracing::enabled!(target: "ati::access", Level::WARN),
+        None => tracing::enabled!(target: "ati::access", Level::INFO),
+    }
+}
+
+/// The metrics and the access line of what never became a request: Pingora couldn't parse its
+/// header, or the header was too large. Its method and path aren't known.
+pub fn record_unparsed(refusal: &Refusal, peer: Option<SocketAddr>) {
+    METRICS.refused(refusal.label());
+    let status = refusal.status().as_u16();
+    // A method that no counter knows is counted as "other".
+    let unknown = Method::from_bytes(b"-").unwrap_or_default();
+    METRICS.route("unmatched").observe(&unknown, status, 0.0);
+    record::emit(Level::INFO, "ati::access", "request", |record| {
+        record
+            .num("status", status.into())
+            .str("route", "unmatched");
+        if let Some(peer) = peer {
+            record.str("peer", &peer.to_string());
+        }
+        record.str("refused", refusal.label());
     });
 }
 
 /// Who asked, and under which ids the other programs on the way know the request.
-fn add_ends(record: &mut Record<'_>, ctx: &Ctx) {
+fn add_ends(record: &mut Record<'_>, request: &RequestHeader, ctx: &Ctx) {
     let caller = &ctx.caller;
     if let Some(peer) = caller.peer {
         record.str("peer", &peer.to_string());
@@ -68,25 +122,138 @@ fn add_ends(record: &mut Record<'_>, ctx: &Ctx) {
     if let Some(id) = &ctx.upstream_request_id {
         record.str("upstream_request_id", id);
     }
-    if let Some(identity) = &ctx.trail.subject {
-        record.str("sub", &identity.subject);
+    let who = Who::of(request, ctx);
+    if let Some(subject) = who.subject {
+        record.str("sub", subject);
+    }
+    if let Some(id) = who.job {
+        record.str("job_id", id).str("job_id_from", who.job_from);
+    }
+    if let Some(id) = who.sandbox {
+        record.str("sandbox_id", id);
     }
 }
 
-fn add_outcome(record: &mut Record<'_>, refusal: Option<&Refusal>, e: Option<&Error>) {
-    match (refusal, e) {
-        (Some(refusal), _) => {
+/// On whose behalf a request came.
+struct Who<'a> {
+    subject: Option<&'a str>,
+    job: Option<&'a str>,
+    /// `token`, which proves it, or `header`, which doesn't.
+    job_from: &'static str,
+    sandbox: Option<&'a str>,
+}
+
+impl<'a> Who<'a> {
+    fn of(request: &'a RequestHeader, ctx: &'a Ctx) -> Self {
+        let identity = ctx.trail.subject.as_deref();
+        let proved = identity.and_then(|identity| identity.job_id.as_deref());
+        Who {
+            subject: identity.map(|identity| identity.subject.as_str()),
+            job: proved.or_else(|| job_header(request)),
+            job_from: if proved.is_some() { "token" } else { "header" },
+            sandbox: identity.and_then(|identity| identity.sandbox_id.as_deref()),
+        }
+    }
+}
+
+/// Where the request went, how often, and how long that took: of a route from the search for a
+/// connection, of a tool from the executor.
+fn add_upstream(
+    record: &mut Record<'_>,
+    ctx: &Ctx,
+    time: Option<Duration>,
+    failure: Option<UpstreamFailure>,
+) {
+    let dial = &ctx.dial;
+    if dial.attempts > 0 {
+        let upstream = match (&dial.tunnel_upstream, ctx.forward()) {
+            (Some(upstream), _) => Some(upstream),
+            (None, forward) => forward.map(|forward| &forward.route.upstream),
+        };
+        if let Some(upstream) = upstream {
+            record.str("upstream", &upstream.authority);
+        }
+        record.num("attempts", dial.attempts.into());
+        if let Some(after) = dial.connected_after {
+            record.millis("connect_ms", after);
+        }
+        if let Some(time) = time {
+            record.millis("upstream_ms", time);
+        }
+    }
+    let Some(call) = &ctx.call else {
+        return;
+    };
+    if let Some(tool) = call.tool() {
+        record.str("tool", tool);
+    }
+    if let Some(upstream) = call.upstream() {
+        record.str("upstream", upstream);
+    }
+    if call.attempts() > 0 {
+        record
+            .num("attempts", call.attempts().into())
+            .millis("upstream_ms", call.upstream_time());
+    }
+    let status = call.status();
+    if let Some(status) = status.or_else(|| failure?.status) {
+        record.num("upstream_status", status.into());
+    }
+}
+
+fn add_outcome(
+    record: &mut Record<'_>,
+    refusal: Option<&Refusal>,
+    failure: Option<UpstreamFailure>,
+    e: Option<&Error>,
+) {
+    match (failure, refusal, e) {
+        (Some(failure), _, _) => {
+            record.str("upstream_error", failure.kind);
+        }
+        (None, Some(refusal), _) => {
             record.str("refused", refusal.label());
         }
-        (None, Some(e)) => {
+        (None, None, Some(e)) => {
             record.str("error", e.etype().as_str());
         }
-        (None, None) => {}
-    }
-    if let Some(Refusal::Upstream(fault)) = refusal {
-        record.str("upstream_error", fault.kind());
+        (None, None, None) => {}
     }
     if let Some(cause) = e.and_then(super::cause) {
         record.str("cause", text::clip(&cause, LONGEST_CAUSE));
+    }
+}
+
+fn audit_entry<'a>(
+    request: &'a RequestHeader,
+    ctx: &'a Ctx,
+    route: &'a str,
+    status: u16,
+    took: Duration,
+) -> RouteEntry<'a> {
+    let who = Who::of(request, ctx);
+    let error = match &ctx.refusal {
+        Some(Refusal::Upstream(fault)) => Some(format!("upstream: {}", fault.kind())),
+        Some(refusal) => Some(refusal.label().to_owned()),
+        None => None,
+    };
+    RouteEntry {
+        ts: audit::timestamp(SystemTime::now()),
+        route,
+        method: request.method.as_str(),
+        path: text::clip(request.uri.path(), record::LONGEST_PATH),
+        status: if error.is_none() && (1..400).contains(&status) {
+            "ok"
+        } else {
+            "error"
+        },
+        http_status: Some(status).filter(|status| *status > 0),
+        duration_ms: took.as_millis() as u64,
+        agent_sub: who.subject,
+        job_id: who.job,
+        job_id_from: who.job.map(|_| who.job_from),
+        sandbox_id: who.sandbox,
+        request_id: ctx.request_id,
+        error,
     }
 }

@@ -46,6 +46,7 @@ async fn answer(
     ctx: &mut Ctx,
     services: &Services,
 ) -> Result<()> {
+    let trail = ctx.call.get_or_insert_default().clone();
     let (Some(pass), Some(snapshot)) = (&ctx.admitted, &ctx.snapshot) else {
         return refuse(ctx, Refusal::Internal);
     };
@@ -55,6 +56,7 @@ async fn answer(
         id: ctx.request_id,
         parts: (**session.req_header()).clone(),
         body,
+        trail,
     };
     let answered = tokio::select! {
         biased;
@@ -67,6 +69,9 @@ async fn answer(
             let abandoned = services.abandon.subscribe();
             respond::reply(session, ctx, reply, &mut upload, abandoned).await
         }
-        Err(refusal) => refuse(ctx, refusal),
+        Err(refusal) => {
+            ctx.body_broken = upload.broken;
+            refuse(ctx, refusal)
+        }
     }
 }

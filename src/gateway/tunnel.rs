@@ -7,6 +7,7 @@ mod replay;
 
 use std::error::Error as StdError;
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderName, Method, Version};
@@ -17,8 +18,9 @@ use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::Session;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::ctx::Dial;
 use super::upstream_request_filter::prepare;
-use super::{Ctx, fail_to_proxy, refuse, refuse_because, respond, upstream_response_filter};
+use super::{Ctx, fail_to_proxy, refuse, refuse_because, respond, scrub, upstream_response_filter};
 use crate::egress::{Attempt, Resolver, Unresolved, peer};
 use crate::error::{Refusal, UpstreamFault};
 use crate::hop_by_hop;
@@ -87,8 +89,22 @@ pub(super) async fn run(
     request.insert_header(UPGRADE, "websocket")?;
 
     let connect = route.upstream.timeouts.connect;
-    let opened =
-        tokio::time::timeout(connect, open(route, &snapshot.resolver, dialer, &request)).await;
+    let mut dial = Dial {
+        tunnel_upstream: Some(route.upstream.clone()),
+        ..Dial::default()
+    };
+    let opening = open(route, &snapshot.resolver, dialer, &request, &mut dial);
+    let opened = tokio::time::timeout(connect, opening).await;
+    if opened.as_ref().is_ok_and(Result::is_ok) {
+        dial.answered = Some(Instant::now());
+        if !forward.forwards_authorization
+            && let Ok(Ok((_, answer, _))) = &opened
+        {
+            route.attachment.observe(answer.status.as_u16());
+        }
+    }
+    let attachment = route.attachment.clone();
+    ctx.dial = dial;
     let (upstream, mut answer, early) = match opened {
         Ok(Ok(opened)) => opened,
         Ok(Err(HandshakeFailure { fault, cause })) => {
@@ -100,9 +116,8 @@ pub(super) async fn run(
         }
         Err(_) => return refuse(ctx, Refusal::Upstream(UpstreamFault::ConnectTimeout)),
     };
-    if !forward.forwards_authorization {
-        route.attachment.observe(answer.status.as_u16());
-    }
+    scrub::headers(&mut answer, &attachment)?;
+    drop(attachment);
     upstream_response_filter::record_upstream_id(&answer, ctx);
     if answer.status.as_u16() != 101 {
         return decline(session, ctx, answer).await;
@@ -152,19 +167,26 @@ async fn open(
     resolver: &Arc<Resolver>,
     dialer: &TransportConnector,
     request: &RequestHeader,
+    dial: &mut Dial,
 ) -> std::result::Result<(Stream, ResponseHeader, Vec<u8>), HandshakeFailure> {
+    dial.began = Some(Instant::now());
     let addresses = route
         .upstream
         .addresses(resolver)
         .await
-        .map_err(|Unresolved| UpstreamFault::Unresolved)?;
+        .map_err(|Unresolved| {
+            dial.attempt();
+            UpstreamFault::Unresolved
+        })?;
     let mut failure = HandshakeFailure::from(UpstreamFault::Connect);
     for address in addresses.iter() {
+        dial.attempt();
         match dialer
             .new_stream(&peer(&route.upstream, *address, Attempt::Tunnel))
             .await
         {
             Ok(mut stream) => {
+                dial.connected();
                 let head = wire_format(request);
                 stream
                     .write_all(&head)

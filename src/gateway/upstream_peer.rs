@@ -13,6 +13,7 @@ use crate::filters::Forward;
 /// Runs once per attempt. Each attempt takes the next address; together they have connect_timeout.
 pub(super) async fn run(session: &Session, ctx: &mut Ctx) -> Result<Box<HttpPeer>> {
     let since = *ctx.dial.since.get_or_insert_with(Instant::now);
+    ctx.dial.began.get_or_insert(since);
     let (Some(Forward { route, .. }), Some(snapshot)) = (ctx.forward(), &ctx.snapshot) else {
         return refuse(ctx, Refusal::Internal);
     };
@@ -21,6 +22,7 @@ pub(super) async fn run(session: &Session, ctx: &mut Ctx) -> Result<Box<HttpPeer
         None => match route.upstream.addresses(&snapshot.resolver).await {
             Ok(addresses) => addresses,
             Err(Unresolved) => {
+                ctx.dial.attempt();
                 return refuse(ctx, Refusal::Upstream(UpstreamFault::Unresolved));
             }
         },
@@ -43,6 +45,17 @@ pub(super) async fn run(session: &Session, ctx: &mut Ctx) -> Result<Box<HttpPeer
         peer.options.connection_timeout = Some(left);
         peer.options.total_connection_timeout = Some(left);
     }
+    if let Some(left) = ctx.time_left() {
+        for timeout in [
+            &mut peer.options.connection_timeout,
+            &mut peer.options.total_connection_timeout,
+            &mut peer.options.read_timeout,
+            &mut peer.options.write_timeout,
+        ] {
+            *timeout = timeout.map(|limit| limit.min(left));
+        }
+    }
     ctx.dial.addresses = Some(addresses);
+    ctx.dial.attempt();
     Ok(Box::new(peer))
 }

@@ -80,11 +80,13 @@ async fn answer(session: &mut ServerSession, shared: &Shared) -> pingora_error::
     session.write_response_body(body.into(), true).await
 }
 
-/// Which keyring is in use, without its contents.
+/// Which keyring is in use, without its contents, and why the last reload failed, if it did.
 fn keyring(shared: &Shared) -> String {
     let snapshot = shared.current.load();
     let loaded = snapshot.keyring_loaded.duration_since(UNIX_EPOCH);
     let (ok, failed) = METRICS.reloads();
+    let last = shared.reloader.last_report();
+    let problems = last.map(|report| report.problems).unwrap_or_default();
     let answer = serde_json::json!({
         "fingerprint": snapshot.keyring.fingerprint(),
         "source": snapshot.keyring.source().as_str(),
@@ -92,6 +94,7 @@ fn keyring(shared: &Shared) -> String {
         "loaded_at": loaded.unwrap_or_default().as_secs(),
         "reloads_ok": ok,
         "reloads_failed": failed,
+        "problems": problems,
     });
     answer.to_string() + "\n"
 }

@@ -6,6 +6,7 @@
 //! | `lifecycle` | start, reload on SIGHUP, hand-over on SIGUSR2, drain on SIGTERM, systemd |
 //! | `background` | discovery of MCP tools, saving of rate-limit counters |
 //! | `admin` | the admin listener's answers |
+//! | `control` | what `ati status` and `ati reload` ask of a running process |
 //!
 //! Pingora's own server isn't used: it binds late, sleeps through its grace period and can't tell
 //! which port it got. Its proxy is driven by ati's accept loops instead, one proxy per worker
@@ -13,6 +14,7 @@
 
 mod admin;
 mod background;
+mod control;
 mod lifecycle;
 mod listen;
 
@@ -24,6 +26,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tracing::warn;
 
+pub use control::{ask_reload, ask_status};
 pub use lifecycle::handover::{NamedSocket, wire};
 pub use listen::bind::Addresses;
 
@@ -34,6 +37,7 @@ use crate::config::{self, Environment, Flags, Settings};
 use crate::error::Failure;
 use crate::gateway::Load;
 use crate::snapshot::Snapshot;
+use lifecycle::announce::log_warnings;
 use lifecycle::handover::{self, InheritedListeners, Predecessor, UPGRADE};
 use lifecycle::reload::{self, Reloader};
 use listen::bind::Listeners;
@@ -62,6 +66,7 @@ pub enum Start {
 /// What the parts of a running server share.
 struct Shared {
     current: Arc<ArcSwap<Snapshot>>,
+    reloader: Arc<Reloader>,
     load: Arc<Load>,
     services: Arc<Services>,
     /// The MCP servers, for operators.
@@ -98,9 +103,7 @@ impl Server {
         let upgrade_socket = upgrade_socket(&settings, &mut inherited);
         let addresses = listeners.addresses()?;
         let built = Snapshot::build(settings, None).map_err(|failure| failed(failure.problems))?;
-        for warning in &built.warnings {
-            warn!("{warning}");
-        }
+        log_warnings(&built.warnings);
         let most_connections = limits::raise_connection_limit();
         let wanted = built.snapshot.settings.limits.connections;
         if wanted > most_connections {
@@ -131,7 +134,7 @@ impl Server {
 }
 
 /// The upgrade socket, inherited or bound. Without it everything but an upgrade works, so a failure
-/// is only logged.
+/// is only logged, and the socket is tried again later.
 fn upgrade_socket(settings: &Settings, inherited: &mut InheritedListeners) -> Option<UnixListener> {
     let path = &settings.upgrade_socket;
     if let Some(socket) = inherited.take(UPGRADE, &format!("unix:{}", path.display())) {
@@ -141,7 +144,10 @@ fn upgrade_socket(settings: &Settings, inherited: &mut InheritedListeners) -> Op
         Ok(socket) => Some(socket),
         Err(e) => {
             let causes = e.chain().join(": ");
-            warn!(error = %e, causes, "this process can't be upgraded while it runs");
+            warn!(
+                error = %e,
+                causes, "this process can't be upgraded until the upgrade socket is free"
+            );
             None
         }
     }

@@ -10,6 +10,7 @@ pub mod health;
 pub mod metrics;
 pub mod record;
 mod throttle;
+pub mod trail;
 pub mod writer;
 
 use std::sync::OnceLock;
@@ -27,15 +28,20 @@ const FLUSH: Duration = Duration::from_secs(1);
 
 static WRITER: OnceLock<Writer> = OnceLock::new();
 
-/// The reader of the log: plain lines for a person at a terminal, JSON for a machine.
+/// The reader of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
+    /// Who typed a command: plain lines.
     Person,
+    /// Who watches a server at a terminal: plain lines with their times.
+    Operator,
+    /// JSON lines.
     Machine,
 }
 
 /// Sets up logging, once for this process. `RUST_LOG` wins over `verbose`.
 pub fn init(audience: Audience, verbose: bool) {
+    metrics::process::started();
     let default = if verbose {
         LevelFilter::DEBUG
     } else {
@@ -57,6 +63,15 @@ pub fn init(audience: Audience, verbose: bool) {
                 .with_target(false)
                 .with_ansi(false)
                 .with_writer(std::io::stderr);
+            registry.with(layer).try_init()
+        }
+        Audience::Operator => {
+            record::write_text();
+            let layer = tracing_subscriber::fmt::layer()
+                .compact()
+                .with_target(false)
+                .with_ansi(false)
+                .with_writer(|| writer().clone());
             registry.with(layer).try_init()
         }
         Audience::Machine => {

@@ -1,22 +1,38 @@
-//! The log records of each request, written as JSON without a formatter, in the shape of every
-//! other log line.
+//! The log records of each request, written without a formatter, in the shape of every other log
+//! line: JSON, or text for an operator at a terminal.
 
 use std::cell::RefCell;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use tracing::Level;
+
+static AS_TEXT: AtomicBool = AtomicBool::new(false);
+
+/// Records are text from now on. Called once, before the first of them.
+pub(super) fn write_text() {
+    AS_TEXT.store(true, Ordering::Relaxed);
+}
 
 /// A record under construction. Fields come out in the order in which they were added.
 pub struct Record<'a> {
     buf: &'a mut Vec<u8>,
+    as_text: bool,
 }
 
 impl Record<'_> {
     pub fn str(&mut self, key: &'static str, value: &str) -> &mut Self {
         self.key(key);
-        // Writing to a Vec can't fail, and a &str is always valid JSON text once escaped.
+        let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b'=');
+        if self.as_text && !value.is_empty() && value.as_bytes().iter().all(is_plain) {
+            self.buf.extend_from_slice(value.as_bytes());
+            return self;
+        }
+        // Writing to a Vec can't fail, and a &str is always valid JSON text once escaped. The same
+        // escapes keep control characters from a terminal.
         let _ = serde_json::to_writer(&mut *self.buf, value);
         self
     }
@@ -43,29 +59,52 @@ impl Record<'_> {
     }
 
     fn key(&mut self, key: &'static str) {
-        self.buf.extend_from_slice(b",\"");
+        let (before, after): (&[u8], &[u8]) = if self.as_text {
+            (b" ", b"=")
+        } else {
+            (b",\"", b"\":")
+        };
+        self.buf.extend_from_slice(before);
         self.buf.extend_from_slice(key.as_bytes());
-        self.buf.extend_from_slice(b"\":");
+        self.buf.extend_from_slice(after);
     }
 }
 
 /// A request's path is cut to this many bytes in its record.
 pub const LONGEST_PATH: usize = 2048;
 
-/// Writes one record at info level. Callers ask [`tracing::enabled!`] first.
-pub fn emit(message: &'static str, fill: impl FnOnce(&mut Record<'_>)) {
+/// Writes one record. Callers ask [`tracing::enabled!`] first.
+pub fn emit(
+    level: Level,
+    target: &'static str,
+    message: &'static str,
+    fill: impl FnOnce(&mut Record<'_>),
+) {
     thread_local! {
         static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
     LINE.with_borrow_mut(|buf| {
         buf.clear();
-        buf.extend_from_slice(b"{\"timestamp\":\"");
-        timestamp(buf, SystemTime::now());
-        buf.extend_from_slice(b"\",\"level\":\"INFO\",\"message\":\"");
-        buf.extend_from_slice(message.as_bytes());
-        buf.push(b'"');
-        fill(&mut Record { buf });
-        buf.extend_from_slice(b"}\n");
+        let as_text = AS_TEXT.load(Ordering::Relaxed);
+        let now = SystemTime::now();
+        if as_text {
+            timestamp(buf, now);
+            let _ = write!(buf, " {:>5} {message}:", level.as_str());
+            fill(&mut Record { buf, as_text });
+        } else {
+            buf.extend_from_slice(b"{\"timestamp\":\"");
+            timestamp(buf, now);
+            buf.extend_from_slice(b"\",\"level\":\"");
+            buf.extend_from_slice(level.as_str().as_bytes());
+            buf.extend_from_slice(b"\",\"message\":\"");
+            buf.extend_from_slice(message.as_bytes());
+            buf.push(b'"');
+            fill(&mut Record { buf, as_text });
+            buf.extend_from_slice(b",\"target\":\"");
+            buf.extend_from_slice(target.as_bytes());
+            buf.extend_from_slice(b"\"}");
+        }
+        buf.push(b'\n');
         super::writer().push(buf);
     });
 }
@@ -98,16 +137,39 @@ mod tests {
     #[test]
     fn record_with_control_characters_is_valid_json() {
         let mut buf = b"{\"message\":\"m\"".to_vec();
-        Record { buf: &mut buf }
-            .str("path", "/a\"b\n\u{1}\\")
-            .num("status", 200)
-            .bool("valid", false)
-            .millis("ms", Duration::from_micros(1042));
+        Record {
+            buf: &mut buf,
+            as_text: false,
+        }
+        .str("path", "/a\"b\n\u{1}\\")
+        .num("status", 200)
+        .bool("valid", false)
+        .millis("ms", Duration::from_micros(1042));
         buf.push(b'}');
         let value: serde_json::Value = serde_json::from_slice(&buf).unwrap();
         assert_eq!(value["path"], "/a\"b\n\u{1}\\");
         assert_eq!(value["ms"], 1.042);
         assert_eq!(value["valid"], false);
+    }
+
+    #[test]
+    fn record_as_text_quotes_what_could_mislead_a_reader() {
+        let mut buf = Vec::new();
+        Record {
+            buf: &mut buf,
+            as_text: true,
+        }
+        .str("path", "/a/b?")
+        .str("cause", "two words")
+        .str("forged", "x status=200")
+        .str("escape", "\u{1b}[2J")
+        .str("empty", "")
+        .num("status", 502);
+        let text = String::from_utf8(buf).unwrap();
+        assert_eq!(
+            text,
+            r#" path=/a/b? cause="two words" forged="x status=200" escape="\u001b[2J" empty="" status=502"#
+        );
     }
 
     #[test]

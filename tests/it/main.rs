@@ -1,24 +1,32 @@
 //! Integration tests: they run the real `ati` binary, and talk to it over real sockets.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod answers;
 mod arch;
 mod audit;
 mod causes;
 mod cli;
+mod completions;
 mod conformance;
 mod deploy;
 mod docs;
 mod doctor;
+mod doors;
 mod edge;
+mod first_steps;
 mod front;
 mod handover;
 mod heavy;
 mod hostile;
+mod json_output;
 mod keyrings;
 mod lifecycle;
 mod listeners;
 mod mcp;
+mod mistakes;
 mod openapi;
+mod operator;
+mod parsing;
 mod passthrough;
 mod provider;
 mod request_id;

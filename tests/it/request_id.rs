@@ -121,7 +121,13 @@ fn records_of_tool_calls_join_by_their_ids() {
     for tool in ["shop:find", "s:echo"] {
         let answer = call(&proxy, tool);
         let id = id(&answer);
-        assert_eq!(record(&proxy, "request", id)["path"], json!("/call"));
+        let access = record(&proxy, "request", id);
+        assert_eq!(
+            (&access["path"], &access["tool"], &access["attempts"]),
+            (&json!("/call"), &json!(tool), &json!(1))
+        );
+        // An MCP server that is a program has no host.
+        assert_eq!(access.get("upstream").is_some(), tool == "shop:find");
         let verdict = record(&proxy, "sig_verify", id);
         assert_eq!(verdict["reason"], json!("valid"));
         let line = audit_line(&proxy, id);
@@ -278,5 +284,8 @@ fn websocket_answers_have_an_id() {
         assert_eq!(answer.status, status);
         let access = record(&proxy, "request", id(&answer));
         assert_eq!(access["upstream_request_id"], json!("theirs"));
+        assert_eq!(access["upstream"], json!(upstream.address.to_string()));
+        assert_eq!(access["attempts"], json!(1));
+        assert!(access["connect_ms"].is_number() && access["upstream_ms"].is_number());
     }
 }

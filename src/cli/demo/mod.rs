@@ -1,18 +1,19 @@
 //! `ati demo`: a throwaway proxy. Each line that it prints can be pasted into a terminal, and
-//! `--check` runs them all.
+//! `--check` runs them all. `--upstream` is the upstream alone, for `ati init --example`.
 
 mod upstream;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::HeaderName;
 use http::header::AUTHORIZATION;
+use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::output;
+use super::{Format, output};
 use crate::auth::keys::{generate_secret, shared_secret};
 use crate::auth::signature::{HEADER, Mode, SigningKey};
 use crate::auth::token::{Claims, DEFAULT_AUDIENCE, Namespace, Signer};
@@ -23,8 +24,11 @@ use crate::files;
 use crate::keyring::{SIGNING_SECRET, Secret, SessionKey};
 use crate::server::{Addresses, Server, Start};
 
-/// The credential that the upstream expects. Not secret: the demo shows it.
-const DEMO_KEY: &str = "the-operators-key";
+/// The credential that the upstream expects. Its value is no secret, and still no caller sees it.
+pub const DEMO_KEY: &str = "the-operators-key";
+
+/// Where the upstream of `ati init --example` listens.
+pub const EXAMPLE_UPSTREAM: &str = "127.0.0.1:18090";
 
 /// Seconds for which printed signatures and tokens are valid.
 const LIFETIME: u64 = 3600;
@@ -34,6 +38,16 @@ pub struct Args {
     /// Send the printed requests, compare the answers with what is expected, and exit 0 or 1
     #[arg(long)]
     check: bool,
+
+    /// Run only the demo's upstream, an API that wants a key, for the example of `ati init`
+    #[arg(
+        long,
+        value_name = "IP:PORT",
+        num_args = 0..=1,
+        default_missing_value = EXAMPLE_UPSTREAM,
+        conflicts_with = "check"
+    )]
+    upstream: Option<SocketAddr>,
 }
 
 /// One request to try: a line to paste, and the answer that is expected.
@@ -48,12 +62,16 @@ struct Step {
     shows: &'static str,
 }
 
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
+    if let Some(address) = args.upstream {
+        return run_upstream(address, asked);
+    }
     let dir = Folder::create()?;
     let signing = generate_secret().map_err(broken)?;
     let jwt = generate_secret().map_err(broken)?;
     write_keyring(&dir.0, &signing)?;
-    write_manifests(&dir.0, upstream::start().map_err(broken)?)?;
+    let upstream = upstream::start((Ipv4Addr::LOCALHOST, 0).into()).map_err(broken)?;
+    write_manifests(&dir.0, upstream)?;
 
     let flags = Flags {
         port: Some(0),
@@ -70,25 +88,75 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     };
     let server = Server::prepare(flags, env, Start::Fresh)?;
     let steps = steps(server.addresses(), &signing, &jwt)?;
-    introduce(&steps);
     if !args.check {
-        output::line("\nIt serves until Ctrl-C; its log is below.\n");
+        output::lines_or_value(
+            asked,
+            || {
+                introduce(&steps);
+                output::line("\nIt serves until Ctrl-C; its log is below.\n");
+            },
+            || steps.iter().map(Step::as_json).collect(),
+        );
         server.run(std::future::pending())?;
         return Ok(0);
     }
 
+    let shows_lines = matches!(asked, None | Some(Format::Text));
+    if shows_lines {
+        introduce(&steps);
+        output::line("");
+    }
     let (done, finished) = tokio::sync::oneshot::channel();
     let checker = std::thread::spawn(move || {
-        let failed = steps.iter().filter(|step| !step.check()).count();
+        let check = |step: &Step| {
+            let outcome = step.check();
+            if shows_lines {
+                outcome.print(step);
+            }
+            (step.as_json(), outcome)
+        };
+        let checked: Vec<(Value, Outcome)> = steps.iter().map(check).collect();
         let _ = done.send(());
-        (steps.len(), failed)
+        checked
     });
     server.run(async {
         let _ = finished.await;
     })?;
-    let (all, failed) = checker.join().map_err(|_| broken("the check panicked"))?;
-    output::line(&format!("\n{} of {all} as promised", all - failed));
-    Ok(u8::from(failed > 0))
+    let checked = checker.join().map_err(|_| broken("the check panicked"))?;
+    let (all, good) = (
+        checked.len(),
+        checked.iter().filter(|(_, outcome)| outcome.good).count(),
+    );
+    output::lines_or_value(
+        asked,
+        || output::line(&format!("\n{good} of {all} as promised")),
+        || {
+            checked
+                .iter()
+                .map(|(step, outcome)| outcome.added_to(step))
+                .collect()
+        },
+    );
+    Ok(u8::from(good < all))
+}
+
+fn run_upstream(address: SocketAddr, asked: Option<Format>) -> Result<u8, Failure> {
+    let failed = |e: std::io::Error| {
+        Failure::new(Code::ExecutionFailed, format!("{address}: can't listen")).because(e)
+    };
+    let ready = |address: SocketAddr| {
+        output::lines_or_value(
+            asked,
+            || {
+                output::line(&format!(
+                    "an API that wants a key serves on {address} until Ctrl-C"
+                ))
+            },
+            || json!({"status": "serving", "address": address}),
+        );
+    };
+    upstream::run(address, ready).map_err(failed)?;
+    Ok(0)
 }
 
 fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, Failure> {
@@ -119,13 +187,14 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             shows: "missing_signature",
         },
         Step {
-            title: "A signed request reaches the upstream; ati adds the credential",
+            title: "A signed request reaches the upstream; ati adds the key, which the caller never sees",
             address: edge,
             path: "/demo/anything?q=1",
             headers: vec![signed("GET", "/demo/anything")],
             body: None,
             status: 200,
-            shows: DEMO_KEY,
+            // The upstream answers 401 without the right key.
+            shows: "Bearer ****(17 characters, not yours)",
         },
         Step {
             title: "A path that the operator denies stays denied, however it is encoded",
@@ -155,7 +224,7 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             shows: "\"name\":\"demo_greet\"",
         },
         Step {
-            title: "A tool is called by name; ati adds the credential here too",
+            title: "A tool is called by name; ati adds the key here too",
             address: edge,
             path: "/call",
             headers: vec![signed("POST", "/call"), bearer()],
@@ -229,18 +298,23 @@ impl Step {
         line + &format!(" 'http://{}{}'", self.address, self.path)
     }
 
-    fn check(&self) -> bool {
-        let answer = self.send();
-        let (good, what) = match &answer {
-            Ok((status, body)) => (
-                *status == self.status && body.contains(self.shows),
-                format!("{status}"),
-            ),
-            Err(e) => (false, e.to_string()),
-        };
-        let mark = if good { "ok  " } else { "FAIL" };
-        output::line(&format!("{mark} {} -> {what}", self.title));
-        good
+    fn as_json(&self) -> Value {
+        json!({"title": self.title, "command": self.curl(), "expected_status": self.status})
+    }
+
+    fn check(&self) -> Outcome {
+        match self.send() {
+            Ok((status, answer)) => Outcome {
+                good: status == self.status
+                    && answer.contains(self.shows)
+                    && !answer.contains(DEMO_KEY),
+                what: status.to_string(),
+            },
+            Err(e) => Outcome {
+                good: false,
+                what: e.to_string(),
+            },
+        }
     }
 
     fn send(&self) -> std::io::Result<(u16, String)> {
@@ -267,6 +341,27 @@ impl Step {
             .and_then(|status| status.parse().ok())
             .ok_or(std::io::ErrorKind::InvalidData)?;
         Ok((status, answer))
+    }
+}
+
+/// How a step went.
+struct Outcome {
+    good: bool,
+    /// The status of the answer, or why there was none.
+    what: String,
+}
+
+impl Outcome {
+    fn print(&self, step: &Step) {
+        let mark = if self.good { "ok  " } else { "FAIL" };
+        output::line(&format!("{mark} {} -> {}", step.title, self.what));
+    }
+
+    fn added_to(&self, step: &Value) -> Value {
+        let mut step = step.clone();
+        step["answer"] = json!(self.what);
+        step["ok"] = json!(self.good);
+        step
     }
 }
 

@@ -6,7 +6,7 @@ mod network;
 
 use serde::Serialize;
 
-use super::output;
+use super::{Format, output};
 use crate::config::{self, Environment, Flags, Settings};
 use crate::error::Failure;
 use crate::snapshot::Snapshot;
@@ -75,18 +75,18 @@ impl Findings {
     }
 }
 
-pub fn run(args: &Args, json: bool) -> Result<u8, Failure> {
+pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
     let mut found = Findings::default();
     let env = Environment::read();
     match config::resolve(&args.flags, &env) {
         Ok(settings) => examine(&settings, args, &mut found)?,
         Err(problems) => {
             for problem in problems {
-                found.fail(
-                    "settings",
-                    problem.to_string(),
+                let fix = problem.advice.as_ref().map_or(
                     "ati check lists everything that is wrong with the settings",
+                    |advice| &advice.fix,
                 );
+                found.fail("settings", problem.to_string(), fix);
             }
         }
     }
@@ -96,7 +96,7 @@ pub fn run(args: &Args, json: bool) -> Result<u8, Failure> {
         .map(|finding| finding.status as u8)
         .max()
         .unwrap_or(0);
-    if json {
+    if asked == Some(Format::Json) {
         output::pretty(&found.0);
     } else {
         for finding in &found.0 {
@@ -119,11 +119,12 @@ fn examine(settings: &Settings, args: &Args, found: &mut Findings) -> Result<(),
     machine::memlock(found);
     machine::disk(settings, found);
     machine::ports(settings, found);
-    machine::jwt(settings, found);
     // The one-shot key is left for the server.
     let mut settings_for_check = settings.clone();
     settings_for_check.keyring.places.consume = false;
-    match Snapshot::build(settings_for_check, None) {
+    let built = Snapshot::build(settings_for_check, None);
+    machine::jwt(settings, built.as_ref().ok().map(|it| &it.snapshot), found);
+    match built {
         Ok(built) => {
             machine::loaded(&built.snapshot, &built.warnings, found);
             mcp::servers(&built.snapshot, args.offline, found)?;

@@ -1,5 +1,6 @@
 //! `ati edge`: create, rotate and inspect the sealed keyring of a proxy. No value is ever printed.
 
+mod entry;
 mod folder;
 mod signal;
 mod source;
@@ -8,13 +9,15 @@ mod verify;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use serde_json::json;
 use zeroize::Zeroizing;
 
-use super::{output, problem_failure};
+use super::{Format, output, problem_failure};
 use crate::config::{self, Environment};
 use crate::error::{Code, Failure};
 use crate::keyring::{Entries, Fallback, Keyring, Places, fingerprint, load};
 use folder::KeyringFolder;
+use signal::Signalled;
 use source::SecretSource;
 
 #[derive(clap::Subcommand)]
@@ -23,9 +26,9 @@ pub enum Command {
     BootstrapKeyring(Bootstrap),
     /// Replace keyring.enc with the secrets of a source, and make the running proxy load it
     RotateKeyring(Rotate),
-    /// Inspect keyring.enc without printing a value
+    /// Inspect keyring.enc, and change one credential of it; no value is printed
     #[command(subcommand)]
-    Keyring(Inspect),
+    Keyring(Keyrings),
 }
 
 #[derive(clap::Args)]
@@ -57,19 +60,27 @@ pub struct Rotate {
 #[derive(clap::Args)]
 pub struct FolderArgs {
     /// ATI folder [default: $ATI_DIR, then ~/.ati]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Folder")]
     ati_dir: Option<PathBuf>,
 }
 
 #[derive(clap::Subcommand)]
-pub enum Inspect {
+pub enum Keyrings {
     /// List the names of its credentials
     List {
         #[command(flatten)]
         place: FolderArgs,
     },
+    /// Set one credential; the value is read from standard input, or asked for on a terminal
+    Set(entry::Entry),
+    /// Remove one credential
+    Remove(entry::Entry),
     /// Show which names a rotation from a source would add (+), remove (-) or change (~)
     Diff {
+        /// End with exit code 1 where there are differences
+        #[arg(long)]
+        exit_code: bool,
+
         #[command(flatten)]
         source: Box<SecretSource>,
 
@@ -89,27 +100,47 @@ impl FolderArgs {
     }
 }
 
-pub fn run(command: Command) -> Result<u8, Failure> {
+pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
     match command {
-        Command::BootstrapKeyring(args) => bootstrap(&args),
-        Command::RotateKeyring(args) => rotate(&args),
-        Command::Keyring(command) => inspect(command),
+        Command::BootstrapKeyring(args) => bootstrap(&args, asked),
+        Command::RotateKeyring(args) => rotate(&args, asked),
+        Command::Keyring(command) => keyring(command, asked),
     }
 }
 
-fn bootstrap(args: &Bootstrap) -> Result<u8, Failure> {
+fn bootstrap(args: &Bootstrap, asked: Option<Format>) -> Result<u8, Failure> {
     let entries = args.source.read()?;
     let folder = KeyringFolder::create(args.place.dir())?;
     let size = folder.write(&entries)?;
-    output::line(&format!(
-        "wrote {} ({size} bytes) and {} (session key)",
-        folder.keyring().display(),
-        folder.session_key().display()
-    ));
+    let (keyring, session_key) = (folder.keyring(), folder.session_key());
+    output::lines_or_value(
+        asked,
+        || {
+            output::line(&format!(
+                "wrote {} ({size} bytes) and {} (session key)",
+                keyring.display(),
+                session_key.display()
+            ));
+        },
+        || {
+            json!({
+                "status": "written",
+                "keyring": keyring,
+                "bytes": size,
+                "session_key": session_key,
+            })
+        },
+    );
     Ok(0)
 }
 
-fn rotate(args: &Rotate) -> Result<u8, Failure> {
+fn rotate(args: &Rotate, asked: Option<Format>) -> Result<u8, Failure> {
+    let shows_lines = matches!(asked, None | Some(Format::Text));
+    let line = |text: &str| {
+        if shows_lines {
+            output::line(text);
+        }
+    };
     // Checked before the secrets are fetched: without a bootstrap there is nothing to rotate, and
     // no folder is created.
     args.signal.check()?;
@@ -126,19 +157,43 @@ fn rotate(args: &Rotate) -> Result<u8, Failure> {
         .transpose()?;
     let old = folder.sealed()?;
     let size = folder.write(&entries)?;
-    output::line(&format!(
+    line(&format!(
         "rotated {} ({size} bytes)",
         folder.keyring().display()
     ));
     let signalled = args.signal.hang_up();
-    let (Some(admin), Some(before)) = (admin, before) else {
-        return signalled.map(|()| 0);
-    };
+    if let Ok(Some(text)) = signalled.as_ref().map(Signalled::line) {
+        line(&text);
+    }
     let expected = folder.fingerprint(&entries)?;
-    let outcome = signalled.and_then(|()| admin.wait_for(&expected, &before));
-    let Err(why) = outcome else {
-        output::line(&format!("verified: the proxy runs with keyring {expected}"));
-        return Ok(0);
+    let done = |signalled: &Signalled, verified: bool| {
+        if !shows_lines {
+            output::done(asked, || {
+                json!({
+                    "status": "rotated",
+                    "keyring": folder.keyring(),
+                    "bytes": size,
+                    "fingerprint": expected,
+                    "signal": signalled.as_json(),
+                    "verified": verified,
+                })
+            });
+        }
+        Ok(0)
+    };
+    let (Some(admin), Some(before)) = (admin, before) else {
+        return done(&signalled?, false);
+    };
+    let outcome = signalled.and_then(|signalled| {
+        admin.wait_for(&expected, &before)?;
+        Ok(signalled)
+    });
+    let why = match outcome {
+        Ok(signalled) => {
+            line(&format!("verified: the proxy runs with keyring {expected}"));
+            return done(&signalled, true);
+        }
+        Err(why) => why,
     };
     if let Err(failure) = folder.restore(&old) {
         let message = format!(
@@ -152,13 +207,19 @@ fn rotate(args: &Rotate) -> Result<u8, Failure> {
     Err(Failure::new(why.code, "rolled back to the old keyring").because(why))
 }
 
-fn inspect(command: Inspect) -> Result<u8, Failure> {
+fn keyring(command: Keyrings, asked: Option<Format>) -> Result<u8, Failure> {
     match command {
-        Inspect::List { place } => {
+        Keyrings::Set(entry) => entry::set(entry, asked)?,
+        Keyrings::Remove(entry) => entry::remove(entry, asked)?,
+        Keyrings::List { place } => {
             let keyring = current(&place)?;
-            keyring.names().for_each(output::line);
+            output::lines_or_value(
+                asked,
+                || keyring.names().for_each(output::line),
+                || keyring.names().collect(),
+            );
         }
-        Inspect::Fingerprint { place } => {
+        Keyrings::Fingerprint { place } => {
             let keyring = current(&place)?;
             let print = keyring.fingerprint().ok_or_else(|| {
                 Failure::new(
@@ -166,25 +227,48 @@ fn inspect(command: Inspect) -> Result<u8, Failure> {
                     "the keyring is not sealed, and has no fingerprint",
                 )
             })?;
-            output::line(print);
+            output::lines_or_value(
+                asked,
+                || output::line(print),
+                || json!({ "fingerprint": print }),
+            );
         }
-        Inspect::Diff { source, place } => {
+        Keyrings::Diff {
+            exit_code,
+            source,
+            place,
+        } => {
             let keyring = current(&place)?;
             let entries = source.read()?;
             let names: BTreeSet<&str> = keyring
                 .names()
                 .chain(entries.keys().map(String::as_str))
                 .collect();
+            let mut changes = Vec::new();
             for name in names {
                 let (old, new) = (keyring.get(name), entries.get(name));
-                let mark = match (old, new) {
-                    (None, Some(_)) => '+',
-                    (Some(_), None) => '-',
-                    (Some(old), Some(new)) if old.expose() != new.as_bytes() => '~',
+                changes.push(match (old, new) {
+                    (None, Some(_)) => ('+', "added", name),
+                    (Some(_), None) => ('-', "removed", name),
+                    (Some(old), Some(new)) if old.expose() != new.as_bytes() => {
+                        ('~', "changed", name)
+                    }
                     _ => continue,
-                };
-                output::line(&format!("{mark} {name}"));
+                });
             }
+            let each = changes.iter();
+            output::lines_or_value(
+                asked,
+                || {
+                    each.clone()
+                        .for_each(|(mark, _, name)| output::line(&format!("{mark} {name}")));
+                },
+                || {
+                    let entry = |(_, change, name): &_| json!({"name": name, "change": change});
+                    each.clone().map(entry).collect()
+                },
+            );
+            return Ok(u8::from(exit_code && !changes.is_empty()));
         }
     }
     Ok(0)

@@ -23,6 +23,8 @@ pub struct AdminListener {
 pub struct KeyringState {
     fingerprint: Option<String>,
     failed: u64,
+    /// Why the last reload failed.
+    problems: Vec<String>,
 }
 
 impl AdminListener {
@@ -51,7 +53,10 @@ impl AdminListener {
         })?;
         // Another program that answers on this address is not a proxy.
         let answer: Value = serde_json::from_str(&text).unwrap_or_default();
+        let problems = answer["problems"].as_array().into_iter().flatten();
+        let problems = problems.filter_map(Value::as_str).map(str::to_owned);
         Ok(KeyringState {
+            problems: problems.collect(),
             fingerprint: answer["fingerprint"].as_str().map(str::to_owned),
             failed: answer["reloads_failed"]
                 .as_u64()
@@ -70,9 +75,14 @@ impl AdminListener {
                     return Ok(());
                 }
                 if state.failed > before.failed {
+                    let why = match state.problems.as_slice() {
+                        // A proxy of an older version doesn't tell.
+                        [] => "its log says why".to_owned(),
+                        problems => problems.join("; "),
+                    };
                     return Err(Failure::new(
                         Code::ExecutionFailed,
-                        "the proxy could not load the new keyring; its log says why",
+                        format!("the proxy could not load the new keyring: {why}"),
                     ));
                 }
             }

@@ -1,13 +1,14 @@
-//! `ati provider import-openapi` and `inspect-openapi`.
+//! `ati provider import-openapi`.
 
-use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde_json::json;
 use tracing::{debug, info, warn};
 
+use super::super::{Format, output};
 use super::download::{self, Fetched};
+use super::name;
 use super::write::{Manifest, manifest_path, save};
-use super::{super::output, name};
 use crate::catalog::openapi::{Document, Scheme, Selection, Survey};
 use crate::config;
 use crate::error::Failure;
@@ -39,16 +40,6 @@ pub struct Import {
     /// How the credential is sent, where `provider load --save` was told so.
     #[arg(skip)]
     presented: Option<Scheme>,
-}
-
-#[derive(clap::Args)]
-pub struct Inspect {
-    /// The OpenAPI document: a file, or an http or https URL
-    spec: String,
-
-    /// Only operations with this tag; repeatable
-    #[arg(long)]
-    include_tags: Vec<String>,
 }
 
 impl Import {
@@ -98,7 +89,7 @@ pub fn read(
     })
 }
 
-pub fn import(args: &Import) -> Result<u8, Failure> {
+pub fn import(args: &Import, asked: Option<Format>) -> Result<u8, Failure> {
     let imported = read(&args.spec, args.name.as_deref(), &args.include_tags)?;
     let name = &imported.name;
     let key = args
@@ -108,19 +99,40 @@ pub fn import(args: &Import) -> Result<u8, Failure> {
     let scheme = args.presented.clone();
     let scheme = scheme.unwrap_or_else(|| imported.document.auth().scheme);
     let manifest = manifest(&imported, &scheme, &key, &args.include_tags).render();
+    let (title, count) = (imported.document.title(), imported.survey.operations.len());
+    let spec = config::ati_dir().join("specs").join(format!("{name}.json"));
+    let summary = |status: &str| {
+        json!({
+            "status": status,
+            "name": name,
+            "manifest": manifest_path(name),
+            "spec": spec,
+            "title": title,
+            "operations": count,
+        })
+    };
     if args.dry_run {
-        output::line(&format!("--- Generated manifest ({name}.toml) ---"));
-        output::line(manifest.trim_end());
-        let (title, count) = (imported.document.title(), imported.survey.operations.len());
-        let title = output::printable(title);
-        output::line(&format!("\n--- Spec: {title} ({count} operations) ---"));
-        output::line(&format!("Would save spec to: ~/.ati/specs/{name}.json"));
-        output::line(&format!(
-            "Would save manifest to: ~/.ati/manifests/{name}.toml"
-        ));
+        let lines = || {
+            output::line(&format!("--- Generated manifest ({name}.toml) ---"));
+            output::line(manifest.trim_end());
+            let title = output::printable(title);
+            output::line(&format!("\n--- Spec: {title} ({count} operations) ---"));
+            output::line(&format!("Would save spec to: ~/.ati/specs/{name}.json"));
+            output::line(&format!(
+                "Would save manifest to: ~/.ati/manifests/{name}.toml"
+            ));
+            // Scripts know the two lines above as they are.
+            if let Some(dir) = other_ati_dir() {
+                output::line(&format!("~/.ati stands for {} here", dir.display()));
+            }
+        };
+        output::lines_or_value(asked, lines, || {
+            let mut summary = summary("dry run");
+            summary["generated"] = json!(manifest);
+            summary
+        });
         return Ok(0);
     }
-    let spec = config::ati_dir().join("specs").join(format!("{name}.json"));
     // The document first: a manifest without one would be a provider without tools.
     save(&spec, imported.document.to_json().as_bytes())?;
     save(&manifest_path(name), manifest.as_bytes())?;
@@ -136,7 +148,14 @@ pub fn import(args: &Import) -> Result<u8, Failure> {
     if let Scheme::OAuth2 { .. } = scheme {
         info!("and its secret: ati key set {key}_secret <your-client-secret>");
     }
+    output::done(asked, || summary("saved"));
     Ok(0)
+}
+
+/// The ATI folder, where it isn't `~/.ati`.
+fn other_ati_dir() -> Option<PathBuf> {
+    let usual = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".ati"));
+    Some(config::ati_dir()).filter(|dir| usual.as_ref() != Some(dir))
 }
 
 /// Log how many operations became tools, and why the others didn't.
@@ -206,63 +225,6 @@ fn manifest(imported: &Imported, scheme: &Scheme, key: &str, include_tags: &[Str
     }
     manifest.list("openapi_include_tags", include_tags);
     manifest
-}
-
-pub fn inspect(args: &Inspect) -> Result<u8, Failure> {
-    let imported = read(&args.spec, None, &args.include_tags)?;
-    let document = &imported.document;
-    let title = format!("OpenAPI: {} v{}", document.title(), document.version_text());
-    output::line(&output::printable(&title));
-    let description: String = document.description().chars().take(120).collect();
-    if !description.is_empty() {
-        output::line(&format!("  {}", description.replace(char::is_control, " ")));
-    }
-    output::line(&output::printable(&format!(
-        "Base URL: {}",
-        imported.base_url
-    )));
-    let scheme = document.auth().scheme;
-    let detail = match &scheme {
-        Scheme::Header(name) => format!(" (auth_header_name={name})"),
-        Scheme::Query(name) => format!(" (auth_query_name={name})"),
-        _ => String::new(),
-    };
-    output::line(&format!("Auth: {}{detail}", scheme.auth_type()));
-    output::line(&format!(
-        "\nOperations ({}):",
-        imported.survey.operations.len()
-    ));
-    let mut by_tag: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (n, operation) in imported.survey.operations.iter().enumerate() {
-        let tag = operation.tags.first().map_or("(untagged)", String::as_str);
-        by_tag.entry(tag).or_default().push(n);
-    }
-    for (tag, operations) in by_tag {
-        let tag = output::printable(tag);
-        output::line(&format!("  TAG: {tag} ({} operations)", operations.len()));
-        for operation in operations.iter().map(|n| &imported.survey.operations[*n]) {
-            let text: String = operation.description.chars().take(50).collect();
-            let line = format!(
-                "    {:<24} {:<7} {:<30} {}",
-                operation.id,
-                operation.method.as_str(),
-                operation.endpoint,
-                text.replace(char::is_control, " ")
-            );
-            output::line(output::printable(&line).trim_end());
-        }
-    }
-    if !imported.survey.left_out.is_empty() {
-        output::line(&format!("\nLeft out ({}):", imported.survey.left_out.len()));
-        for operation in &imported.survey.left_out {
-            let line = format!(
-                "    {:<7} {:<30} {}",
-                operation.method, operation.path, operation.reason
-            );
-            output::line(&output::printable(&line));
-        }
-    }
-    Ok(0)
 }
 
 /// The `auth` object of `provider load`: the credential that the provider needs.

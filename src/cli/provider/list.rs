@@ -92,9 +92,9 @@ fn manifests() -> Result<Vec<ManifestFile>, Failure> {
 }
 
 /// `live`: connect to MCP servers, and show whether they answer.
-pub fn list(live: bool, format: Format) -> Result<u8, Failure> {
+pub fn list(live: bool, asked: Option<Format>) -> Result<u8, Failure> {
     let manifests = manifests()?;
-    if manifests.is_empty() {
+    if manifests.is_empty() && asked != Some(Format::Json) {
         output::line(
             "No providers configured. Run `ati provider import-openapi`, `add-mcp` or `add-cli` \
              to add one.",
@@ -124,7 +124,7 @@ pub fn list(live: bool, format: Format) -> Result<u8, Failure> {
             row
         })
         .collect();
-    if format == Format::Json {
+    if matches!(asked, None | Some(Format::Json)) {
         output::pretty(&rows);
         return Ok(0);
     }
@@ -245,11 +245,15 @@ fn server_state(name: &str) -> Value {
 }
 
 /// Remove a manifest by the name of its file, as `add` and `import` write it.
-pub fn remove(name: &str) -> Result<u8, Failure> {
+pub fn remove(name: &str, asked: Option<Format>) -> Result<u8, Failure> {
     let path = manifest_path(name::check(name)?);
     match std::fs::remove_file(&path) {
         Ok(()) => {
-            info!(name, "removed manifest {}", path.display());
+            info!("removed manifest {}", path.display());
+            output::done(
+                asked,
+                || json!({"status": "removed", "name": name, "manifest": path}),
+            );
             Ok(0)
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(Failure::new(

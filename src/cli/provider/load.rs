@@ -76,19 +76,19 @@ impl Load {
     }
 }
 
-pub fn load(args: &Load, format: Format) -> Result<u8, Failure> {
+pub fn load(args: &Load, asked: Option<Format>) -> Result<u8, Failure> {
     let summary = if args.mcp {
-        load_mcp(args)?
+        load_mcp(args, asked)?
     } else {
-        load_openapi(args)?
+        load_openapi(args, asked)?
     };
     if let Some(summary) = summary {
-        output::value(&summary, format);
+        output::value(&summary, asked.unwrap_or(Format::Json));
     }
     Ok(0)
 }
 
-fn load_openapi(args: &Load) -> Result<Option<Value>, Failure> {
+fn load_openapi(args: &Load, asked: Option<Format>) -> Result<Option<Value>, Failure> {
     let Some(spec) = &args.spec else {
         return Err(Failure::new(
             Code::MissingArg,
@@ -104,7 +104,7 @@ fn load_openapi(args: &Load) -> Result<Option<Value>, Failure> {
     let own = args.server.auth_key.clone();
     let key = own.unwrap_or_else(|| format!("{name}_api_key"));
     if args.save {
-        import::import(&import::Import::of(spec, &name, &key, chosen))?;
+        import::import(&import::Import::of(spec, &name, &key, chosen), asked)?;
         return Ok(None);
     }
     let mut needed = Vec::new();
@@ -156,8 +156,8 @@ fn load_openapi(args: &Load) -> Result<Option<Value>, Failure> {
     })))
 }
 
-fn load_mcp(args: &Load) -> Result<Option<Value>, Failure> {
-    let server = &args.server;
+fn load_mcp(args: &Load, asked: Option<Format>) -> Result<Option<Value>, Failure> {
+    let server = &args.server.complete();
     server.check()?;
     let source = server.url.as_deref().or(server.command.as_deref());
     let name = match &args.name {
@@ -165,7 +165,7 @@ fn load_mcp(args: &Load) -> Result<Option<Value>, Failure> {
         None => name::derive(source.unwrap_or_default()),
     };
     if args.save {
-        add::save_server(&name, server)?;
+        add::save_server(&name, server, asked)?;
         return Ok(None);
     }
     let env = server.environment()?;
@@ -291,11 +291,12 @@ fn keyring() -> Keyring {
     }
 }
 
-pub fn unload(name: &str) -> Result<u8, Failure> {
+pub fn unload(name: &str, asked: Option<Format>) -> Result<u8, Failure> {
     let path = config::cached_provider(&config::ati_dir(), name::check(name)?);
     match std::fs::remove_file(&path) {
         Ok(()) => {
-            info!(name, "unloaded cached provider");
+            info!("unloaded cached provider {name}");
+            output::done(asked, || json!({"status": "unloaded", "name": name}));
             Ok(0)
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(Failure::new(

@@ -3,6 +3,7 @@
 mod add;
 mod download;
 mod import;
+mod inspect;
 mod list;
 mod load;
 mod name;
@@ -11,7 +12,7 @@ mod write;
 
 use std::path::PathBuf;
 
-use super::Format;
+use super::{Format, later};
 use crate::error::Failure;
 
 #[derive(clap::Subcommand)]
@@ -23,7 +24,7 @@ pub enum Command {
     /// Write a manifest for an OpenAPI document (2.0, 3.0 or 3.1; JSON or YAML)
     ImportOpenapi(import::Import),
     /// Show the tools that an OpenAPI document would give
-    InspectOpenapi(import::Inspect),
+    InspectOpenapi(inspect::Inspect),
     /// List providers
     List {
         /// Connect to every MCP server, and show whether it answers
@@ -59,20 +60,25 @@ pub enum Command {
     },
     /// Print the JSON Schema of manifests, for editors
     Schema,
+    /// Install the skills that providers name (not in this version)
+    #[command(hide = true)]
+    InstallSkills(later::Words),
 }
 
-pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
+pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
+    let format = asked.unwrap_or(Format::Json);
     match command {
-        Command::AddMcp(args) => add::mcp(&args),
-        Command::AddCli(args) => add::cli(&args),
-        Command::ImportOpenapi(args) => import::import(&args),
-        Command::InspectOpenapi(args) => import::inspect(&args),
-        Command::List { live } => list::list(live, format),
+        Command::AddMcp(args) => add::mcp(&args, asked),
+        Command::AddCli(args) => add::cli(&args, asked),
+        Command::ImportOpenapi(args) => import::import(&args, asked),
+        Command::InspectOpenapi(args) => inspect::inspect(&args, asked),
+        Command::List { live } => list::list(live, asked),
         Command::Info { name } => list::info(&name, format),
-        Command::Remove { name } => list::remove(&name),
-        Command::Load(args) => load::load(&args, format),
-        Command::Unload { name } => load::unload(&name),
+        Command::Remove { name } => list::remove(&name, asked),
+        Command::Load(args) => load::load(&args, asked),
+        Command::Unload { name } => load::unload(&name, asked),
         Command::Validate { files, strict } => validate::validate(&files, strict, format),
         Command::Schema => validate::schema(),
+        Command::InstallSkills(words) => words.refuse("ati provider install-skills"),
     }
 }

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
 use toml::Value;
 use tracing::info;
 
-use super::super::file_failure;
+use super::super::{Format, file_failure, output};
 use crate::config;
 use crate::error::{Code, Failure};
 use crate::files;
@@ -96,16 +97,24 @@ pub fn manifest_path(name: &str) -> PathBuf {
 }
 
 /// Write a new manifest. An existing one is never replaced.
-pub fn save_new(name: &str, manifest: &Manifest) -> Result<(), Failure> {
+pub fn save_new(name: &str, manifest: &Manifest, asked: Option<Format>) -> Result<(), Failure> {
     let path = manifest_path(name);
     if path.exists() {
-        return Err(Failure::invalid(format!(
-            "Manifest already exists: {}",
-            path.display()
-        )));
+        let message = format!("Manifest already exists: {}", path.display());
+        return Err(Failure::invalid(message).hint("--force replaces it"));
     }
+    replace(name, manifest, asked)
+}
+
+/// Write a manifest in the place of one that may be there.
+pub fn replace(name: &str, manifest: &Manifest, asked: Option<Format>) -> Result<(), Failure> {
+    let path = manifest_path(name);
     save(&path, manifest.render().as_bytes())?;
-    info!(name, "saved manifest {}", path.display());
+    info!("saved manifest {}", path.display());
+    output::done(
+        asked,
+        || json!({"status": "saved", "name": name, "manifest": path}),
+    );
     Ok(())
 }
 

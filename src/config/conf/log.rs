@@ -3,9 +3,23 @@ use super::value::{Plain, raw_section};
 raw_section! {
     /// `[log]`.
     RawLog {
+        format: Plain<LogFormat>,
         access: Plain<bool>,
         signatures: Plain<bool>,
     }
+}
+
+/// How the server's log looks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// One JSON object per line.
+    Json,
+    /// Lines for people.
+    Text,
+    /// Text where stderr is a terminal, JSON otherwise.
+    #[default]
+    Auto,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The conf file, a file for each of its sections. Each has a raw form, read key by key so that
 //! every problem is found at once, and a `resolve` that makes the validated form of it.
 
+mod audit;
 mod egress;
 mod jwt;
 mod keyring;
@@ -14,10 +15,11 @@ mod value;
 
 use std::path::Path;
 
+pub use audit::AuditSettings;
 pub use keyring::KeyringSettings;
 pub use limits::Limits;
-pub use log::LogSettings;
-pub(super) use server::ServerSettings;
+pub use log::{LogFormat, LogSettings};
+pub(super) use server::{ServerSettings, default_upgrade_socket};
 pub use tools::ToolSettings;
 
 use super::{Section, read_toml};
@@ -40,6 +42,7 @@ pub(super) struct Conf {
     pub(super) jwt: jwt::RawJwt,
     pub(super) limits: limits::RawLimits,
     pub(super) log: log::RawLog,
+    pub(super) audit: audit::RawAudit,
 }
 
 raw_section! {
@@ -78,6 +81,7 @@ impl Conf {
             jwt: jwt::read(&mut root, path),
             limits: section(&mut root, "limits", path),
             log: section(&mut root, "log", path),
+            audit: section(&mut root, "audit", path),
         };
         root.finish();
         conf

@@ -1,6 +1,6 @@
 use crate::credential::CredentialError;
 use crate::egress::EgressError;
-use crate::error::{Code, ExecFailure, UpstreamFault};
+use crate::error::{Code, ExecFailure, UpstreamFailure, UpstreamFault};
 
 /// Why an MCP server gave no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -111,5 +111,25 @@ impl ExecFailure for McpError {
             | McpError::NoTools
             | McpError::Busy { .. } => Code::UpstreamError,
         }
+    }
+
+    fn upstream_failure(&self) -> Option<UpstreamFailure> {
+        let kind = match self {
+            McpError::Spawn { .. } => "spawn",
+            McpError::Status { status, .. } => return Some(UpstreamFailure::status(*status)),
+            McpError::Ended { .. } => "closed",
+            McpError::Garbage { .. } | McpError::NoTools => "protocol",
+            McpError::Protocol { .. } => "rpc_error",
+            McpError::StartTimeout { .. } => "start_timeout",
+            McpError::Timeout { .. } => "timeout",
+            McpError::Tool(_) => "tool_error",
+            McpError::Credential(error) => return error.upstream_failure(),
+            McpError::Egress(error) => return error.upstream_failure(),
+            McpError::Unreachable { fault, .. } => {
+                return EgressError::Request(*fault).upstream_failure();
+            }
+            McpError::Busy { .. } => return None,
+        };
+        Some(UpstreamFailure::new(kind))
     }
 }

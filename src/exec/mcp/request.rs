@@ -159,6 +159,8 @@ async fn request_with_retry<R: SessionRequest>(
         let _discard = target
             .is_for_one_call()
             .then(|| DiscardOnDrop { sessions, key });
+        context.trail.attempt();
+        let _wait = context.trail.wait();
         let attempt = attempt(target, key, &attachment, context, deadline, &request);
         let failed = match attempt.await {
             Ok(answered) => return Ok(answered),

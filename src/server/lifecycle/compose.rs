@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::{error, warn};
 
 use super::announce;
-use super::handover::{HandoverListeners, NamedSocket, Predecessor, UPGRADE, serve_successors};
+use super::handover::{self, HandoverListeners, NamedSocket, Predecessor, UPGRADE, UpgradeSocket};
 use super::relaunch::Relaunch;
 use super::reload::Reloader;
 use super::run::{Process, Serving};
@@ -21,6 +21,7 @@ use crate::config::Settings;
 use crate::error::{Code, Failure};
 use crate::exec::SharedState;
 use crate::server::background::discovery;
+use crate::server::control::Control;
 use crate::server::listen::accept::{self, CallerListener};
 use crate::server::listen::bind::{Addresses, Listeners};
 use crate::server::listen::workers::{self, Workers};
@@ -49,6 +50,7 @@ impl Composed {
         let provider_states = Arc::<ProviderStates>::default();
         let shared = Arc::new(Shared {
             current: server.current.clone(),
+            reloader: server.reloader.clone(),
             load: Arc::default(),
             services: Arc::new(Services {
                 runtime: SharedState::new(&settings.ati_dir, &settings.tools),
@@ -102,10 +104,19 @@ impl Composed {
         let signals = signals.complete()?;
         // Only now: before the take-over, the listeners weren't this process's to hand over.
         let (ready, successors) = mpsc::unbounded_channel();
-        if let Some(socket) = self.upgrade_socket
-            && let Err(e) = serve_successors(socket, self.handover_listeners.clone(), ready)
-        {
-            warn!(error = %e, "this process can't be upgraded while it runs");
+        let control = Control::new(self.shared.clone(), self.addresses.clone());
+        let upgrade = UpgradeSocket::new(self.handover_listeners.clone(), ready, control);
+        let mut claim = None;
+        match self.upgrade_socket {
+            Some(socket) => {
+                if let Err(e) = handover::serve(socket, upgrade) {
+                    warn!(error = %e, "this process can't be upgraded while it runs");
+                }
+            }
+            None => {
+                let path = self.settings.upgrade_socket.clone();
+                claim = Some(tokio::spawn(handover::claim_later(path, upgrade)));
+            }
         }
         // Only now: the predecessor has written its counters before it sent `yours`.
         self.shared.services.runtime.rates.load();
@@ -137,6 +148,7 @@ impl Composed {
             admin,
             supervision: tokio::spawn(supervision),
             discovery: tokio::spawn(discovery),
+            claim,
         };
         Ok((process, serving))
     }

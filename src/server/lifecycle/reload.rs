@@ -1,25 +1,35 @@
 //! Reload on SIGHUP: a new snapshot replaces the old one as a whole, or the old one stays.
 
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use serde::Serialize;
 use tokio::sync::watch;
-use tracing::{error, info, info_span, warn};
+use tracing::{error, info, info_span};
 use zeroize::Zeroizing;
 
+use super::announce::log_warnings;
 use super::notify;
 use super::reload_checks::warn_about_restart;
 use super::reload_checks::{check_kept_listeners, keep_listeners, lost_protections};
+use super::timed::{self, NoResult};
 use crate::catalog::mcp::{Listing, Listings};
 use crate::catalog::{Catalog, Provider, listing_cache};
+use crate::clock::unix_now;
 use crate::config::{self, Environment, Flags};
 use crate::error::Problem;
 use crate::keyring::SessionKey;
 use crate::snapshot::{BuildFailure, Built, Snapshot};
 use crate::telemetry::health;
 use crate::telemetry::metrics::METRICS;
+
+/// How long a reload may take to read and check everything.
+const LONGEST_BUILD: Duration = Duration::from_secs(30);
+/// Builds that may hang at the same time. Each one is a thread.
+const MOST_OVERDUE: usize = 8;
 
 /// What became of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,18 +40,80 @@ pub enum Published {
     Outdated,
 }
 
+/// What became of a reload, as `ati reload` and `ati status` tell it.
+#[derive(Debug, Clone, Serialize)]
+pub struct ReloadReport {
+    /// `ok`, or `failed`: everything stays as it was.
+    pub outcome: &'static str,
+    /// Unix seconds.
+    pub at: u64,
+    pub ms: u64,
+    #[serde(flatten)]
+    pub loaded: Option<Loaded>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+}
+
+impl ReloadReport {
+    fn log(&self) {
+        let ms = self.ms;
+        match &self.loaded {
+            Some(loaded) => info!(
+                keyring = loaded.keyring,
+                keys = loaded.keys,
+                providers = loaded.providers,
+                tools = loaded.tools,
+                routes = loaded.routes,
+                ms,
+                "reload done"
+            ),
+            None => error!(
+                problems = self.problems.join("; "),
+                ms, "reload failed, everything stays as it was"
+            ),
+        }
+    }
+}
+
+/// What a snapshot holds.
+#[derive(Debug, Clone, Serialize)]
+pub struct Loaded {
+    pub tools: usize,
+    pub providers: usize,
+    pub routes: usize,
+    pub keyring: &'static str,
+    pub keys: usize,
+}
+
+impl Loaded {
+    pub fn of(snapshot: &Snapshot) -> Self {
+        Loaded {
+            tools: snapshot.catalog.public_count(),
+            providers: snapshot.catalog.providers().len(),
+            routes: snapshot.routes.len(),
+            keyring: snapshot.keyring.source().as_str(),
+            keys: snapshot.keyring.len(),
+        }
+    }
+}
+
 /// Makes the snapshots of a running process.
 pub struct Reloader {
     flags: Flags,
     env: Environment,
     current: Arc<ArcSwap<Snapshot>>,
-    /// Held while a snapshot is built and swapped in, so that one is built at a time and `current`
-    /// doesn't change meanwhile.
-    build_lock: Mutex<BuildState>,
+    /// Held during a reload, so that one is made at a time.
+    turn: Mutex<()>,
+    /// Held while a snapshot is swapped in, so that `current` doesn't change meanwhile. Not while
+    /// one is built: a build that hangs on a file must hold up nothing else.
+    state: Mutex<BuildState>,
+    /// Builds that took too long, and may still end.
+    overdue: AtomicUsize,
     /// What MCP servers have listed, by provider.
     listings: Mutex<Listings>,
     /// Counts the reloads.
     generation: watch::Sender<u64>,
+    last_report: Mutex<Option<ReloadReport>>,
 }
 
 /// What one build hands on to the next.
@@ -64,9 +136,12 @@ impl Reloader {
             flags,
             env,
             current,
-            build_lock: Mutex::new(BuildState { session_key }),
+            turn: Mutex::new(()),
+            state: Mutex::new(BuildState { session_key }),
+            overdue: AtomicUsize::new(0),
             listings: Mutex::new(listings),
             generation: watch::Sender::new(0),
+            last_report: Mutex::default(),
         }
     }
 
@@ -75,14 +150,19 @@ impl Reloader {
         self.generation.subscribe()
     }
 
+    /// What became of the last reload. None before the first.
+    pub fn last_report(&self) -> Option<ReloadReport> {
+        self.last_report.lock().clone()
+    }
+
     pub fn listing(&self, provider: &str) -> Option<Arc<Listing>> {
         self.listings.lock().get(provider).cloned()
     }
 
     /// Swaps in a snapshot with this listing, unless a reload has meanwhile removed or replaced the
-    /// provider. Blocks while a reload builds.
+    /// provider.
     pub fn publish(&self, provider: &Provider, listing: &Arc<Listing>) -> Published {
-        let _building = self.build_lock.lock();
+        let _swapping = self.state.lock();
         let current = self.current.load_full();
         let server = provider.mcp().map(listing_cache::server_id);
         if mcp_server(&current.catalog, &provider.name) != server {
@@ -104,38 +184,84 @@ impl Reloader {
         let this = this.clone();
         let spawned = std::thread::Builder::new()
             .name("reload".into())
-            .spawn(move || this.reload());
+            .spawn(move || {
+                this.reload();
+            });
         if let Err(e) = spawned {
             METRICS.reloaded(false);
             error!(error = %e, "reload failed, everything stays as it was");
         }
     }
 
-    fn reload(&self) {
+    /// Blocks while files are read, and while another reload runs.
+    pub fn reload(self: &Arc<Self>) -> ReloadReport {
+        let _turn = self.turn.lock();
+        let started = Instant::now();
         notify::reloading();
-        let mut state = self.build_lock.lock();
         let _span = info_span!("reload", generation = *self.generation.borrow() + 1).entered();
         let old = self.current.load_full();
-        let status = match self.build(&old, state.session_key.as_ref()) {
-            Ok(built) => {
-                self.swap(&old, built, &mut state);
-                METRICS.reloaded(true);
-                "serving"
-            }
-            Err(failure) => {
-                // Without the key, whose file is gone, every later reload would fail too.
-                if failure.session_key.is_some() {
-                    state.session_key = failure.session_key;
-                }
-                METRICS.reloaded(false);
-                let problems: Vec<String> =
-                    failure.problems.iter().map(ToString::to_string).collect();
-                let problems = problems.join("; ");
-                error!(problems, "reload failed, everything stays as it was");
-                "serving; the last reload failed, see the log"
-            }
+        let (loaded, problems) = match self.build_in_time(&old) {
+            Ok(built) => (Some(Loaded::of(&self.swap(built))), Vec::new()),
+            Err(problems) => (None, problems.iter().map(ToString::to_string).collect()),
         };
-        notify::ready(status);
+        let report = ReloadReport {
+            outcome: if loaded.is_some() { "ok" } else { "failed" },
+            at: unix_now(),
+            loaded,
+            ms: started.elapsed().as_millis() as u64,
+            problems,
+        };
+        // Before it is counted: who sees the count may ask for the report.
+        *self.last_report.lock() = Some(report.clone());
+        METRICS.reloaded(report.loaded.is_some());
+        report.log();
+        notify::ready(match report.loaded {
+            Some(_) => "serving",
+            None => "serving; the last reload failed, see the log",
+        });
+        report
+    }
+
+    /// Builds on a thread of its own, which is given up after [`LONGEST_BUILD`]: a file system that
+    /// hangs must not hold up later reloads.
+    fn build_in_time(self: &Arc<Self>, old: &Arc<Snapshot>) -> Result<Built, Vec<Problem>> {
+        let overdue = self.overdue.load(Ordering::Relaxed);
+        if overdue >= MOST_OVERDUE {
+            let message = format!("{overdue} earlier reloads still wait for a file");
+            return Err(vec![Problem::new(message)]);
+        }
+        let (this, old) = (self.clone(), old.clone());
+        let build = move || {
+            let session_key = this.state.lock().session_key.clone();
+            this.build(&old, session_key.as_ref())
+        };
+        let this = self.clone();
+        let late = move |built: Result<Built, BuildFailure>| {
+            this.overdue.fetch_sub(1, Ordering::Relaxed);
+            this.keep(built.map_or_else(|failure| failure.session_key, |built| built.session_key));
+        };
+        // Counted first: the build may end as soon as it isn't waited for any more.
+        self.overdue.fetch_add(1, Ordering::Relaxed);
+        let built = timed::run(LONGEST_BUILD, build, late);
+        if !matches!(built, Err(NoResult::Overdue(_))) {
+            self.overdue.fetch_sub(1, Ordering::Relaxed);
+        }
+        match built {
+            Ok(Ok(built)) => Ok(built),
+            Ok(Err(failure)) => {
+                self.keep(failure.session_key);
+                Err(failure.problems)
+            }
+            Err(e) => Err(vec![Problem::new("no new snapshot").because(&e)]),
+        }
+    }
+
+    /// Keeps the one-shot key of a build that wasn't used: its file is gone, and without it every
+    /// later reload would fail too.
+    fn keep(&self, session_key: Option<SessionKey>) {
+        if session_key.is_some() {
+            self.state.lock().session_key = session_key;
+        }
     }
 
     /// Builds a snapshot from the files as they are now, and refuses it where it would do less than
@@ -163,11 +289,11 @@ impl Reloader {
     }
 
     /// Replaces the old snapshot, and keeps of it what is still valid.
-    fn swap(&self, old: &Snapshot, mut built: Built, state: &mut BuildState) {
+    fn swap(&self, mut built: Built) -> Arc<Snapshot> {
+        let mut state = self.state.lock();
+        let old = &*self.current.load_full();
         state.session_key = built.session_key.take();
-        for warning in &built.warnings {
-            warn!("{warning}");
-        }
+        log_warnings(&built.warnings);
         built.snapshot.adopt(old);
         forget_changed_credentials(old, &built.snapshot);
         let listings = self.valid_listings(old, &built.snapshot);
@@ -176,13 +302,7 @@ impl Reloader {
         self.current.store(snapshot.clone());
         self.generation.send_modify(|generation| *generation += 1);
         record_metrics(&snapshot, &built.warnings);
-        info!(
-            keyring = snapshot.keyring.source().as_str(),
-            keys = snapshot.keyring.len(),
-            providers = snapshot.catalog.providers().len(),
-            tools = snapshot.catalog.public_count(),
-            "reload done"
-        );
+        snapshot
     }
 
     /// The listings of servers that are the same as before; those of new servers from the cache on

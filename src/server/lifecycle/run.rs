@@ -64,6 +64,8 @@ pub struct Process {
     pub(super) admin: Option<JoinHandle<()>>,
     pub(super) supervision: JoinHandle<()>,
     pub(super) discovery: JoinHandle<()>,
+    /// Waits for the upgrade socket. None where this process has it.
+    pub(super) claim: Option<JoinHandle<()>>,
     pub(super) drain_limit: Duration,
 }
 
@@ -196,6 +198,7 @@ impl Process {
             self.shared.pause_accepting.send_replace(false);
             return State::Serving(Serving::start(listeners, &self.workers, &self.shared));
         }
+        self.handover_listeners.stop_serving();
         self.relaunch.handed_over(pid);
         info!(pid, "a new process has taken over, draining");
         // Only after the commit: MAINPID can't be taken back.

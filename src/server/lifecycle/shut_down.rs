@@ -29,9 +29,13 @@ impl Process {
     fn stop_background_work(&self) {
         self.supervision.abort();
         self.discovery.abort();
+        if let Some(claim) = &self.claim {
+            claim.abort();
+        }
     }
 
-    /// Successors that got ready too late, or have asked and aren't ready.
+    /// Successors that got ready too late, or have asked and aren't ready. The upgrade socket is
+    /// closed: a process that is started while this one drains binds its own.
     fn refuse_successors(&mut self) {
         self.successors.close();
         while let Ok(late) = self.successors.try_recv() {

@@ -1,4 +1,5 @@
-//! One line for each tool call, in a file of its own. The server hands lines to a thread and never
+//! One line for each tool call, and for each request to a route where the conf file says so, in a
+//! file of its own. The server hands lines to a thread and never
 //! waits for the disk; a command writes its one line before it ends.
 
 mod file;
@@ -52,6 +53,34 @@ pub struct AuditEntry<'a> {
     pub error: Option<String>,
 }
 
+/// One request to a route, in the same file. It has no `tool`, and no arguments: what passes
+/// through a route isn't read.
+#[derive(Debug, Serialize)]
+pub struct RouteEntry<'a> {
+    pub ts: String,
+    pub route: &'a str,
+    pub method: &'a str,
+    /// Never with its query, which may hold a key.
+    pub path: &'a str,
+    /// `ok`, or `error` for a status of 400 or more, and where there was no answer.
+    pub status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_status: Option<u16>,
+    pub duration_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_sub: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<&'a str>,
+    /// `token`, which proves the job, or `header`, which doesn't.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_id_from: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_id: Option<&'a str>,
+    pub request_id: RequestId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
 pub enum Audit {
     Background(Writer),
     Direct(PathBuf),
@@ -71,6 +100,14 @@ impl Audit {
     }
 
     pub fn record(&self, entry: &AuditEntry<'_>) {
+        self.write(entry);
+    }
+
+    pub fn record_route(&self, entry: &RouteEntry<'_>) {
+        self.write(entry);
+    }
+
+    fn write(&self, entry: &impl Serialize) {
         let Ok(mut line) = serde_json::to_vec(entry) else {
             METRICS.audit_lost(1);
             return;

@@ -11,26 +11,34 @@ const BLOCK: u64 = 64 << 10;
 pub struct Filter<'a> {
     /// The whole name, or its beginning with a `*` at the end.
     pub tool: Option<&'a str>,
+    /// The same, of a route.
+    pub route: Option<&'a str>,
+    pub job: Option<&'a str>,
     /// Not before this time, RFC 3339 in UTC.
     pub since: Option<String>,
 }
 
 impl Filter<'_> {
     fn matches(&self, entry: &Value) -> bool {
-        let tool = entry["tool"].as_str().unwrap_or_default();
-        let named = match self.tool {
-            None => true,
-            Some(pattern) => match pattern.strip_suffix('*') {
-                Some(prefix) => tool.starts_with(prefix),
-                None => tool == pattern,
+        // A line without the key is about something else.
+        let is_named = |key: &str, pattern: Option<&str>| match (pattern, entry[key].as_str()) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(pattern), Some(name)) => match pattern.strip_suffix('*') {
+                Some(prefix) => name.starts_with(prefix),
+                None => name == pattern,
             },
         };
+        let named = is_named("tool", self.tool) && is_named("route", self.route);
+        let of_job = self
+            .job
+            .is_none_or(|job| entry["job_id"].as_str() == Some(job));
         // Timestamps are all in UTC and of one form, so that their texts sort as the times do.
         let recent = self
             .since
             .as_deref()
             .is_none_or(|since| entry["ts"].as_str().is_some_and(|ts| ts >= since));
-        named && recent
+        named && of_job && recent
     }
 }
 
@@ -134,7 +142,29 @@ mod tests {
         let filter = Filter {
             tool: Some("t:499*"),
             since: Some("2026-01-01T00:00:49".into()),
+            ..Filter::default()
         };
         assert_eq!(names(search(&path, &filter).unwrap()).len(), 10);
+    }
+
+    #[test]
+    fn filter_tells_tools_routes_and_jobs_apart() {
+        let call = serde_json::json!({"tool": "a:b", "job_id": "1"});
+        let request = serde_json::json!({"route": "a", "job_id": "2"});
+        let found = |tool, route, job| {
+            let filter = Filter {
+                tool,
+                route,
+                job,
+                since: None,
+            };
+            (filter.matches(&call), filter.matches(&request))
+        };
+        assert_eq!(found(None, None, None), (true, true));
+        assert_eq!(found(Some("*"), None, None), (true, false));
+        assert_eq!(found(None, Some("a*"), None), (false, true));
+        assert_eq!(found(None, Some("b"), None), (false, false));
+        assert_eq!(found(None, None, Some("2")), (false, true));
+        assert_eq!(found(Some("a:b"), None, Some("2")), (false, false));
     }
 }

@@ -2,8 +2,8 @@
 
 use prometheus::core::Collector;
 use prometheus::{
-    GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry,
+    CounterVec, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
+    IntGauge, IntGaugeVec, Opts, Registry,
 };
 
 const BUCKETS: [f64; 16] = [
@@ -40,11 +40,18 @@ macro_rules! family {
 }
 
 pub(super) type Counter = IntCounterVec;
+pub(super) type FloatCounter = CounterVec;
 pub(super) type Gauge = IntGaugeVec;
 pub(super) type FloatGauge = GaugeVec;
 pub(super) type Durations = HistogramVec;
 
 family!(Counter, IntCounter, "counter", IntCounterVec::new);
+family!(
+    FloatCounter,
+    prometheus::Counter,
+    "counter",
+    CounterVec::new
+);
 family!(Gauge, IntGauge, "gauge", IntGaugeVec::new);
 family!(FloatGauge, prometheus::Gauge, "gauge", GaugeVec::new);
 family!(Durations, Histogram, "histogram", |common_opts, labels| {

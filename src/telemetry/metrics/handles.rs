@@ -4,6 +4,8 @@ use http::Method;
 use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::METRICS;
+use super::family::{Counter, Metric};
+use crate::error::Verdict;
 
 /// The methods of the `method` label. The last one stands for all others.
 const METHODS: [&str; 10] = [
@@ -18,7 +20,10 @@ pub struct RouteMetrics {
     name: String,
     requests: [[OnceLock<IntCounter>; CLASSES.len()]; METHODS.len()],
     duration: OnceLock<Histogram>,
+    upstream_duration: OnceLock<Histogram>,
     in_flight: OnceLock<IntGauge>,
+    bytes_in: OnceLock<IntCounter>,
+    bytes_out: OnceLock<IntCounter>,
 }
 
 impl RouteMetrics {
@@ -27,7 +32,10 @@ impl RouteMetrics {
             name: name.to_owned(),
             requests: Default::default(),
             duration: OnceLock::new(),
+            upstream_duration: OnceLock::new(),
             in_flight: OnceLock::new(),
+            bytes_in: OnceLock::new(),
+            bytes_out: OnceLock::new(),
         }
     }
 
@@ -64,6 +72,63 @@ impl RouteMetrics {
         self.duration
             .get_or_init(|| METRICS.table.request_durations.with([&self.name]))
             .observe(seconds);
+    }
+
+    /// The part of a request that its upstream took.
+    pub fn observe_upstream(&self, seconds: f64) {
+        self.upstream_duration
+            .get_or_init(|| METRICS.table.upstream_durations.with([&self.name]))
+            .observe(seconds);
+    }
+
+    /// Bytes of bodies: from the caller, and to it.
+    pub fn moved(&self, bytes_in: u64, bytes_out: u64) {
+        let series = |direction| METRICS.table.bytes.with([&self.name, direction]);
+        self.bytes_in.get_or_init(|| series("in")).inc_by(bytes_in);
+        self.bytes_out
+            .get_or_init(|| series("out"))
+            .inc_by(bytes_out);
+    }
+}
+
+/// The values of the `mode` label.
+const MODES: [&str; 3] = ["log", "warn", "enforce"];
+/// One verdict for each value of the `reason` label.
+const VERDICTS: [Verdict; 7] = [
+    Verdict::Valid,
+    Verdict::Missing,
+    Verdict::Malformed,
+    Verdict::InvalidTimestamp,
+    Verdict::Expired { drift: 0 },
+    Verdict::NoSecret,
+    Verdict::Mismatch,
+];
+
+/// Verdicts on signatures. Every series is there from the start: the question of a roll-out is
+/// whether some of them stand still. A request pays one increment.
+pub struct SignatureMetrics([[IntCounter; VERDICTS.len()]; MODES.len()]);
+
+impl SignatureMetrics {
+    pub(super) fn new(signatures: &Metric<Counter, 2>) -> Self {
+        SignatureMetrics(
+            MODES.map(|mode| VERDICTS.map(|verdict| signatures.with([mode, verdict.label()]))),
+        )
+    }
+
+    /// `mode` is the mode's name.
+    pub fn count(&self, mode: &str, verdict: Verdict) {
+        let reason = match verdict {
+            Verdict::Valid | Verdict::ValidPrevious => 0,
+            Verdict::Missing => 1,
+            Verdict::Malformed => 2,
+            Verdict::InvalidTimestamp => 3,
+            Verdict::Expired { .. } => 4,
+            Verdict::NoSecret => 5,
+            Verdict::Mismatch => 6,
+        };
+        if let Some(mode) = MODES.iter().position(|known| *known == mode) {
+            self.0[mode][reason].inc();
+        }
     }
 }
 

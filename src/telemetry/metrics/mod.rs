@@ -3,21 +3,24 @@
 
 mod family;
 mod handles;
+pub mod process;
 
 use std::sync::{Arc, LazyLock};
+use std::time::UNIX_EPOCH;
 
 use parking_lot::Mutex;
 use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
 
 pub use family::MetricRow;
-use family::{Counter, Durations, Family, FloatGauge, Gauge, Metric, metrics};
-pub use handles::{RouteMetrics, ToolMetrics};
+use family::{Counter, Durations, Family, FloatCounter, FloatGauge, Gauge, Metric, metrics};
+pub use handles::{RouteMetrics, SignatureMetrics, ToolMetrics};
 
 pub static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
 
 pub struct Metrics {
     registry: Registry,
     table: Table,
+    pub signatures: SignatureMetrics,
     sources: Mutex<Vec<MetricSource>>,
 }
 
@@ -27,9 +30,11 @@ type MetricSource = Box<dyn Fn(&Metrics) -> bool + Send>;
 metrics! {
     Table, CATALOGUE:
     audit_lost: Counter "ati_audit_lost_total" []
-        "Tool calls whose audit line could not be written.";
+        "Tool calls and audited requests to routes whose audit line could not be written.";
     build_info: Gauge "ati_build_info" ["version"]
         "Always 1; the label is the version that runs.";
+    bytes: Counter "ati_bytes_total" ["route", "direction"]
+        "Bytes of bodies: `in` from callers, `out` to callers. A WebSocket's are counted at its end.";
     certificate_expires: Gauge "ati_certificate_expires_timestamp_seconds" ["listener"]
         "When the certificate in use expires.";
     connections: Gauge "ati_connections" ["listener"]
@@ -51,14 +56,30 @@ metrics! {
          with a key other than the first.";
     provider_up: Gauge "ati_provider_up" ["provider"]
         "1 where the last attempt to list an MCP provider's tools succeeded, 0 where it failed.";
+    process_cpu: FloatCounter "process_cpu_seconds_total" []
+        "CPU time of the process, user and system together.";
+    process_max_fds: FloatGauge "process_max_fds" []
+        "The limit on open file descriptors.";
+    process_open_fds: Gauge "process_open_fds" []
+        "Open file descriptors.";
+    process_resident: Gauge "process_resident_memory_bytes" []
+        "Memory of the process that is in RAM.";
+    process_started: FloatGauge "process_start_time_seconds" []
+        "When the process started.";
+    process_threads: Gauge "process_threads" []
+        "Threads of the process.";
+    process_virtual: Gauge "process_virtual_memory_bytes" []
+        "Address space of the process.";
     refusals: Counter "ati_refusals_total" ["reason"]
-        "Requests and connections that ati refused, by reason.";
+        "Requests and connections that ati refused, by reason. An upstream's failure is none.";
     reloads: Counter "ati_reloads_total" ["outcome"]
         "SIGHUP reloads: ok or failed.";
     request_durations: Durations "ati_request_duration_seconds" ["route"]
         "From the header of a request to the last byte of its answer.";
     requests: Counter "ati_requests_total" ["route", "method", "status"]
         "Requests by route, method and status class.";
+    signatures: Counter "ati_signatures_total" ["mode", "reason"]
+        "Checked signatures by the mode and the verdict, `valid` or what is wrong, in every mode.";
     tool_calls: Counter "ati_tool_calls_total" ["provider", "tool", "outcome"]
         "Tool calls: `ok`, or the reason of the failure.";
     tool_durations: Durations "ati_tool_duration_seconds" ["provider"]
@@ -69,7 +90,10 @@ metrics! {
         "JWTs found in the cache of verified tokens (hit), or verified (miss).";
     upstream_errors: Counter "ati_upstream_errors_total" ["route", "kind"]
         "Failed upstreams: dns, connect, connect_timeout, tls, timeout, closed, \
-         protocol, too_large.";
+         protocol, too_large, unsearchable.";
+    upstream_durations: Durations "ati_upstream_duration_seconds" ["route"]
+        "The upstream's part of a request: from the first attempt to connect to the last byte of \
+         its answer.";
 }
 
 impl Metrics {
@@ -86,6 +110,7 @@ impl Metrics {
         }
         Metrics {
             registry,
+            signatures: SignatureMetrics::new(&table.signatures),
             table,
             sources: Mutex::default(),
         }
@@ -178,6 +203,7 @@ impl Metrics {
         self.sources.lock().retain(|source| source(self));
         self.read_log_writer();
         self.read_credential_health();
+        self.read_process();
         let mut out = Vec::new();
         let encoded = TextEncoder::new().encode(&self.registry.gather(), &mut out);
         debug_assert!(encoded.is_ok());
@@ -186,6 +212,31 @@ impl Metrics {
 
     fn read_log_writer(&self) {
         catch_up(&self.table.log_dropped.with([]), super::dropped_lines());
+    }
+
+    fn read_process(&self) {
+        let (table, usage) = (&self.table, process::Usage::read());
+        if let Some(seconds) = usage.cpu_seconds {
+            let cpu = table.process_cpu.with([]);
+            cpu.inc_by((seconds - cpu.get()).max(0.0));
+        }
+        for (gauge, value) in [
+            (&table.process_open_fds, usage.open_files),
+            (&table.process_resident, usage.resident_bytes),
+            (&table.process_virtual, usage.virtual_bytes),
+            (&table.process_threads, usage.threads),
+        ] {
+            if let Some(value) = value {
+                gauge.with([]).set(value);
+            }
+        }
+        table
+            .process_max_fds
+            .with([])
+            .set(process::most_open_files());
+        let started = process::started().duration_since(UNIX_EPOCH);
+        let started = started.unwrap_or_default().as_secs_f64();
+        table.process_started.with([]).set(started);
     }
 
     fn read_credential_health(&self) {
@@ -210,6 +261,7 @@ fn catch_up(counter: &IntCounter, total: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Verdict;
     use http::Method;
 
     #[test]
@@ -228,6 +280,24 @@ mod tests {
                 r#"ati_requests_total{method="GET",route="test-methods",status="none"} 1"#
             )
         );
+    }
+
+    #[test]
+    fn signature_of_every_drift_is_counted_under_one_reason() {
+        let metrics = Metrics::new();
+        for drift in [61, 62] {
+            metrics.signatures.count("warn", Verdict::Expired { drift });
+        }
+        metrics.signatures.count("warn", Verdict::ValidPrevious);
+        metrics.signatures.count("no such mode", Verdict::Valid);
+        let text = metrics.render();
+        for line in [
+            r#"ati_signatures_total{mode="warn",reason="expired_timestamp"} 2"#,
+            r#"ati_signatures_total{mode="warn",reason="valid"} 1"#,
+            r#"ati_signatures_total{mode="log",reason="valid"} 0"#,
+        ] {
+            assert!(text.contains(line), "{line}");
+        }
     }
 
     #[test]

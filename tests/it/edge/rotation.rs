@@ -211,6 +211,8 @@ fn rotation_refused_by_the_proxy_is_rolled_back() {
             let reason = "the proxy could not load the new keyring";
             let expected = format!("rolled back to the old keyring: {reason}");
             assert!(stderr(&bad).contains(&expected), "{}", stderr(&bad));
+            let why = "sandbox_signing_shared_secret";
+            assert!(stderr(&bad).contains(why), "{}", stderr(&bad));
             assert_eq!(std::fs::read(&keyring).unwrap(), sealed);
         }
         stop.store(true, Ordering::Relaxed);

@@ -31,9 +31,12 @@ fn predecessor(
     std::thread::spawn(move || {
         let (mut stream, _) = socket.accept().unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let offer = json!({"version": 2, "pid": std::process::id(), "listeners": []});
-        stream.write_all(format!("{offer}\n").as_bytes()).unwrap();
         let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut request = String::new();
+        reader.read_line(&mut request).unwrap();
+        assert_eq!(request, "upgrade\n");
+        let offer = json!({"version": 3, "pid": std::process::id(), "listeners": []});
+        stream.write_all(format!("{offer}\n").as_bytes()).unwrap();
         let mut ready = String::new();
         reader.read_line(&mut ready).unwrap();
         let pid = ready.trim_end().strip_prefix("ready ").unwrap();

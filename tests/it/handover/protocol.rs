@@ -17,6 +17,7 @@ impl Successor {
         let stream = UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut successor = Successor(BufReader::new(stream));
+        successor.say("upgrade\n");
         assert!(successor.hear().contains("listeners"));
         successor
     }
@@ -128,6 +129,7 @@ fn successor_that_dies_before_the_commit_changes_nothing() {
 fn proxy_being_stopped_refuses_a_successor() {
     let mut proxy = Setup::new().start();
     let mut stream = UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
+    stream.write_all(b"upgrade\n").unwrap();
     proxy.log.wait_for("a new process asks for the listeners");
     proxy.signal("TERM");
     assert_eq!(proxy.wait().code(), Some(0));

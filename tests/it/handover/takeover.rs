@@ -1,5 +1,6 @@
 //! What a successor takes over, and what happens where it cannot.
 
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
@@ -11,7 +12,8 @@ use ati::auth::token::{Claims, Namespace};
 use ati::keyring::SessionKey;
 use serde_json::json;
 
-use crate::support::ati::{Log, Proxy, Setup, write};
+use crate::support::ati::{Log, Proxy, Setup, ati, stderr, write};
+use crate::support::eventually;
 use crate::support::http::Client;
 use crate::support::tokens::{bearer, claims, key_pair};
 use crate::support::upstream::Upstream;
@@ -100,7 +102,8 @@ fn successor_that_cannot_start_changes_nothing() {
     );
     assert_eq!(kept.get("/health").status, 200);
     // A successor that dies after it got the listeners.
-    let asked = UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
+    let mut asked = UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
+    asked.write_all(b"upgrade\n").unwrap();
     proxy.log.wait_for("a new process asks for the listeners");
     drop(asked);
     proxy.log.wait_for("nothing was handed over");
@@ -171,6 +174,62 @@ fn upgrade_socket_is_accessible_to_its_owner_only() {
     second.kill().unwrap();
     second.wait().unwrap();
     assert_eq!(proxy.client().get("/health").status, 200);
+    // That it looked for the socket is no hand-over. The answer to a request that came after it
+    // says that it is dealt with.
+    assert!(ati(proxy.dir.path(), &["status"]).status.success());
+    for message in ["a new process asks", "nothing was handed over"] {
+        assert!(proxy.log.find_all(message).is_empty(), "{message}");
+    }
+}
+
+#[test]
+fn proxy_started_during_a_drain_can_be_upgraded() {
+    let upstream = Upstream::echo();
+    let mut proxy = Setup::new()
+        .route("up", &upstream.url(), "path_prefix = '/up'")
+        .start();
+    let mut slow = proxy.client();
+    slow.write(super::HALF);
+    proxy.settles(r#"ati_in_flight{route="/call"}"#, 1.0);
+    proxy.signal("TERM");
+    proxy.log.wait_for("draining");
+    let pid = |output: &std::process::Output| {
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+        status["pid"].as_u64()
+    };
+    let mut second = second_proxy(&proxy);
+    let asked = eventually("the new process to answer for the folder", || {
+        pid(&ati(proxy.dir.path(), &["status"]))
+    });
+    assert_eq!(asked, u64::from(second.id()));
+    assert!(proxy.is_running());
+    let mut third = crate::support::ati::command(proxy.dir.path());
+    let third = third.args(["proxy", "--port", "0", "--upgrade"]);
+    let mut third = third.stderr(Stdio::piped()).spawn().unwrap();
+    let log = Log::follow(third.stderr.take().unwrap());
+    log.wait_for("ATI proxy server starting");
+    assert!(second.wait().unwrap().success());
+    third.kill().unwrap();
+    third.wait().unwrap();
+    slow.write(b"cd");
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+#[test]
+fn second_proxy_takes_the_upgrade_socket_once_the_first_has_ended() {
+    let mut proxy = Setup::new().start();
+    let mut second = second_proxy(&proxy);
+    let log = Log::follow(second.stderr.take().unwrap());
+    log.wait_for("this process can't be upgraded");
+    log.wait_for("ATI proxy server starting");
+    proxy.signal("KILL");
+    proxy.wait();
+    log.wait_for("the upgrade socket is this process's now");
+    let output = ati(proxy.dir.path(), &["reload"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    log.wait_for("reload done");
+    second.kill().unwrap();
+    second.wait().unwrap();
 }
 
 fn second_proxy(proxy: &Proxy) -> std::process::Child {

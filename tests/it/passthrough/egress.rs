@@ -129,6 +129,11 @@ fn resolved_addresses_are_cached_and_tried_in_turn() {
         upstream.last().header("host"),
         Some(format!("upstream.test:{}", upstream.address.port()).as_str())
     );
+    let access = proxy.log.wait_for("request");
+    assert_eq!(
+        (&access["attempts"], &access["level"]),
+        (&3.into(), &"INFO".into())
+    );
     // One question for A and one for AAAA.
     assert!(nameserver.asked() <= 2, "{}", nameserver.asked());
 

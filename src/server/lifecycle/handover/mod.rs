@@ -6,7 +6,7 @@
 //!
 //! | from | message | meaning |
 //! |---|---|---|
-//! | successor | (connects) | give me your listeners |
+//! | successor | `upgrade` | give me your listeners |
 //! | predecessor | an offer, JSON | their names and addresses, with their descriptors; or why not |
 //! | successor | `ready <pid>` | everything is loaded, the workers run |
 //! | predecessor | `yours` | it no longer accepts, and its rate-limit counters are on disk |
@@ -29,11 +29,16 @@
 //! **If `mine` is late**, the predecessor closes its read side, then reads once more. What arrived
 //! before that counts; a later write fails. So exactly one of the two accepts.
 //!
+//! **Other connections.** `ati status` and `ati reload` send `status` or `reload` in place of
+//! `upgrade`, get one line of JSON, and are served next to a hand-over. A process that starts looks
+//! whether the socket is in use: it connects, and sends nothing.
+//!
 //! **Reloads.** The successor reads its files at some time after the offer. A SIGHUP that the
 //! predecessor gets after the offer may be about files that the successor has read before, so it is
 //! forwarded, once for all that came before `told`, and each one that comes later.
 
 mod predecessor;
+mod socket;
 mod successor;
 pub mod wire;
 
@@ -43,8 +48,10 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
-pub use predecessor::{Predecessor, PredecessorStream};
-pub use successor::{HandoverListeners, Successor, serve_successors};
+pub use predecessor::{Predecessor, PredecessorStream, connect};
+pub use socket::{UpgradeSocket, claim_later, serve};
+pub use successor::{HandoverListeners, STOPPING, Successor};
+pub use wire::{RELOAD, STATUS, send_line};
 
 use crate::error::{Code, Failure};
 use crate::server::listen::bind::bind_unix;

@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 use tokio::io::AsyncBufReadExt;
 use tracing::warn;
 
-use super::wire::{MINE, READY, RELOAD, TOLD, VERSION, YOURS};
+use super::wire::{MINE, READY, RELOAD, TOLD, UPGRADE, VERSION, YOURS};
 use super::wire::{line_reader, receive_offer, refusal_reason, send_line};
 use super::{ANSWER_TIME, InheritedListeners, NamedSocket};
 use crate::error::{Code, Failure};
@@ -21,6 +21,14 @@ const EXIT_TIME: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
+
+/// Connects to the upgrade socket of a running process.
+pub fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(ANSWER_TIME))?;
+    stream.set_write_timeout(Some(ANSWER_TIME))?;
+    Ok(stream)
+}
 
 /// The running process, which still accepts.
 pub struct Predecessor {
@@ -35,22 +43,21 @@ impl Predecessor {
             let message = format!("can't take over through {}: {what}", socket.display());
             Failure::new(Code::ExecutionFailed, message)
         };
-        let not_running = |e: io::Error| {
-            failed("no process listens there")
-                .because(e)
-                .hint("no proxy with this folder and conf runs; start without --upgrade")
-        };
         let broken = |e: io::Error| failed("the connection failed").because(e);
-
+        let not_running = |e: io::Error| {
+            failed("no process listens there").because(e).hint(
+                "no proxy with this folder and conf runs, or it drains, or it has no upgrade \
+                 socket, as its log says; start without --upgrade",
+            )
+        };
+        // Another user's process could hand out sockets of its own.
         let owner = std::fs::metadata(socket).map_err(not_running)?.uid();
         if owner != rustix::process::geteuid().as_raw() && owner != 0 {
             return Err(failed("it belongs to another user"));
         }
-        let stream = UnixStream::connect(socket).map_err(not_running)?;
-        stream.set_read_timeout(Some(ANSWER_TIME)).map_err(broken)?;
-        stream
-            .set_write_timeout(Some(ANSWER_TIME))
-            .map_err(broken)?;
+        let stream = connect(socket).map_err(not_running)?;
+        // If this fails, the read below says why.
+        let _ = send_line(&stream, UPGRADE);
         let (offer, sockets) = receive_offer(&stream).map_err(broken)?;
         if let Some(why) = offer.refused {
             return Err(failed(&why));

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead};
 use std::net::Shutdown;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::server::lifecycle::notify;
 /// How long a successor may take to get ready: it may have many files to read.
 const START_TIME: Duration = Duration::from_secs(300);
 
-const STOPPING: &str = "it is stopping";
+pub const STOPPING: &str = "it is stopping";
 const NOT_IN_CGROUP: &str = "systemd supervises it, and would not know the new process; \
     use systemctl kill --kill-whom=main -s SIGUSR2 on its unit";
 
@@ -34,6 +34,8 @@ struct HandoverState {
     pending: Option<UnixStream>,
     /// Whether a reload was asked for since the last offer.
     reload_since_offer: bool,
+    /// Closed, it ends the thread that serves the upgrade socket.
+    serving: Option<UnixStream>,
 }
 
 impl HandoverListeners {
@@ -42,7 +44,36 @@ impl HandoverListeners {
             listeners: Some(listeners),
             pending: None,
             reload_since_offer: false,
+            serving: None,
         })))
+    }
+
+    /// A further listener. False once the process is stopping.
+    pub fn add(&self, listener: NamedSocket) -> bool {
+        let mut state = self.0.lock();
+        let listeners = state.listeners.as_mut();
+        listeners.map(|all| all.push(listener)).is_some()
+    }
+
+    /// The upgrade socket is served until the stream that this returns ends.
+    pub fn serve(&self) -> io::Result<UnixStream> {
+        let (kept, watched) = UnixStream::pair()?;
+        let mut state = self.0.lock();
+        if state.listeners.is_none() {
+            return Err(io::Error::other(STOPPING));
+        }
+        state.serving = Some(kept);
+        Ok(watched)
+    }
+
+    /// The upgrade socket is the successor's from now on.
+    pub fn stop_serving(&self) {
+        self.0.lock().serving = None;
+    }
+
+    /// Whether this process still answers for the service.
+    pub fn is_serving(&self) -> bool {
+        self.0.lock().serving.is_some()
     }
 
     /// Drops the sockets, so that they close with the accept loops. A successor that isn't ready
@@ -50,6 +81,7 @@ impl HandoverListeners {
     pub fn close(&self) {
         let mut state = self.0.lock();
         state.listeners = None;
+        state.serving = None;
         if let Some(pending) = state.pending.take() {
             send_refusal(&pending, STOPPING);
         }
@@ -147,52 +179,39 @@ impl Successor {
     }
 }
 
-/// Serves successors one after the other, on a thread of its own, until one has taken over. Each
-/// that is ready is sent to `ready`.
-pub fn serve_successors(
-    socket: UnixListener,
-    listeners: Arc<HandoverListeners>,
-    ready: UnboundedSender<Successor>,
-) -> io::Result<()> {
-    socket.set_nonblocking(false)?;
-    let serve = move || {
-        for stream in socket.incoming() {
-            let Ok(stream) = stream else { continue };
-            let negotiated = negotiate(&stream, &listeners);
-            listeners.clear_pending();
-            let pid = match negotiated {
-                Ok(pid) => pid,
-                Err(e) => {
-                    send_refusal(&stream, &e.to_string());
-                    warn!(error = %e, "nothing was handed over, and everything goes on");
-                    continue;
-                }
-            };
-            let (took_over, verdict) = mpsc::channel();
-            let successor = Successor {
-                pid,
-                stream,
-                took_over,
-            };
-            if let Err(unsent) = ready.send(successor) {
-                unsent.0.refuse_because_stopping();
-            }
-            if verdict.recv().unwrap_or(false) {
-                return;
-            }
+/// Hands the listeners over to a process that asks for them, and says whether it took over. Each
+/// that is ready is sent to `ready`. Blocks until the outcome is known.
+pub fn serve_successor(
+    stream: UnixStream,
+    listeners: &HandoverListeners,
+    ready: &UnboundedSender<Successor>,
+) -> bool {
+    let negotiated = negotiate(&stream, listeners);
+    listeners.clear_pending();
+    let pid = match negotiated {
+        Ok(pid) => pid,
+        Err(e) => {
+            send_refusal(&stream, &e.to_string());
+            warn!(error = %e, "nothing was handed over, and everything goes on");
+            return false;
         }
     };
-    std::thread::Builder::new()
-        .name("upgrade".into())
-        .spawn(serve)?;
-    Ok(())
+    let (took_over, verdict) = mpsc::channel();
+    let successor = Successor {
+        pid,
+        stream,
+        took_over,
+    };
+    if let Err(unsent) = ready.send(successor) {
+        unsent.0.refuse_because_stopping();
+    }
+    verdict.recv().unwrap_or(false)
 }
 
 /// Gives the listeners to a process that asks, and waits until it is ready. Only processes of the
 /// same user, or root's, can open the socket.
 fn negotiate(stream: &UnixStream, listeners: &HandoverListeners) -> io::Result<u32> {
     stream.set_read_timeout(Some(START_TIME))?;
-    stream.set_write_timeout(Some(ANSWER_TIME))?;
     info!("a new process asks for the listeners");
     listeners.offer(stream)?;
     let mut answer = String::new();

@@ -14,14 +14,19 @@ use serde::{Deserialize, Serialize};
 use super::NamedSocket;
 use crate::config::MOST_LISTENERS;
 
+/// What a connection is for: its first line.
+pub const UPGRADE: &str = "upgrade";
+pub const STATUS: &str = "status";
+
 pub const READY: &str = "ready";
 pub const YOURS: &str = "yours";
 pub const MINE: &str = "mine";
 pub const TOLD: &str = "told";
+/// To a successor, a reload that it has to make. As a first line, `ati reload`.
 pub const RELOAD: &str = "reload";
 
 /// Processes of different versions don't hand over to each other.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The configured listeners, and room for the edge's, the admin's and the upgrade socket.
 const MOST_SOCKETS: usize = MOST_LISTENERS + 4;
 const MOST_BYTES: usize = 64 << 10;
@@ -177,7 +182,7 @@ mod tests {
 
     #[test]
     fn offered_listener_is_a_pair_on_the_wire() {
-        let offer = r#"{"version":2,"pid":1,"listeners":[["edge","127.0.0.1:0"]]}"#;
+        let offer = r#"{"version":3,"pid":1,"listeners":[["edge","127.0.0.1:0"]]}"#;
         let read: Offer = serde_json::from_str(offer).unwrap();
         assert_eq!(read.listeners[0].address, "127.0.0.1:0");
         assert_eq!(serde_json::to_string(&read).unwrap(), offer);

@@ -1,11 +1,15 @@
-//! `ati init`: the ATI folder, and a signing key for session tokens.
+//! `ati init`: the ATI folder, a signing key for session tokens, and an example to try.
+
+mod example;
 
 use std::io::ErrorKind;
 use std::path::Path;
 
+use serde_json::json;
 use tracing::{info, warn};
 use zeroize::Zeroizing;
 
+use super::{Format, output};
 use crate::auth::keys::{KeyError, PrivateKey, generate_secret};
 use crate::config;
 use crate::error::{Code, Failure};
@@ -30,10 +34,40 @@ pub struct Args {
     #[arg(long, requires = "proxy")]
     es256: bool,
 
+    /// Also write a tool and a route to try, with a made-up credential and a signing key for
+    /// tokens, and print what to type next; files that exist are kept
+    #[arg(long)]
+    example: bool,
+
     /// Replace an existing config.toml and signing key; the old files are kept as *.bak
     #[arg(long)]
     force: bool,
 }
+
+/// What to type next, with a title for each group of lines.
+type Next = &'static [(&'static str, &'static [&'static str])];
+
+const NEXT: Next = &[
+    ("A tool and a route to try", &["ati init --example"]),
+    (
+        "Tools of an OpenAPI document, or of an MCP server, and the key of an API",
+        &[
+            "ati provider import-openapi <URL>",
+            "ati provider add-mcp <NAME> --transport http --url <URL>",
+            "ati key set <NAME> -",
+        ],
+    ),
+];
+const NEXT_PROXY: Next = &[
+    (
+        "A token for a caller",
+        &["ati token issue --sub <WHO> --scope 'tool:*'"],
+    ),
+    (
+        "What the proxy would load, and the proxy",
+        &["ati check", "ati proxy"],
+    ),
+];
 
 /// Create the folders and a config.toml where they are missing. Best effort: a read-only folder is
 /// no reason for a command to fail.
@@ -59,7 +93,7 @@ fn skeleton(dir: &Path, config: &str) -> std::io::Result<()> {
     files::write_atomic(&path, config.as_bytes(), 0o600)
 }
 
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
     let dir = config::ati_dir();
     let failed = |e: std::io::Error| {
         let message = format!("{}: can't be written", dir.display());
@@ -72,8 +106,58 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             Stop::Failure(failure) => failure,
         })?;
     }
-    info!(dir = %dir.display(), "initialized");
+    let mut next = vec![NEXT];
+    if args.proxy {
+        next.push(NEXT_PROXY);
+    }
+    if args.example {
+        if !args.proxy && !has_signing_key(&dir.join("config.toml")) {
+            make_signing_key(&dir)?;
+        }
+        example::write(&dir)?;
+        next = vec![example::NEXT];
+    }
+    info!("initialized {}", dir.display());
+    let groups = next.into_iter().flatten();
+    if let Some(format) = asked {
+        let lines: Vec<&&str> = groups.flat_map(|(_, lines)| *lines).collect();
+        let done = json!({"status": "initialized", "dir": dir, "next": lines});
+        output::value(&done, format);
+        return Ok(0);
+    }
+    for (title, lines) in groups {
+        output::note(&format!("\n{title}:\n\n  {}", lines.join("\n  ")));
+    }
     Ok(0)
+}
+
+/// A signing key for the example, in a config.toml without settings.
+fn make_signing_key(dir: &Path) -> Result<(), Failure> {
+    let args = Args {
+        proxy: true,
+        es256: false,
+        example: true,
+        force: false,
+    };
+    match init_proxy(dir, &args) {
+        Ok(()) => Ok(()),
+        Err(Stop::Io(e)) => Err(Failure::from_error(Code::ExecutionFailed, e)),
+        // Without a key there are no tokens, and the example's tool needs none.
+        Err(Stop::Failure(_)) => {
+            warn!(
+                "kept {}: it has no key for tokens",
+                dir.join("config.toml").display()
+            );
+            Ok(())
+        }
+    }
+}
+
+fn has_signing_key(config: &Path) -> bool {
+    let text = std::fs::read_to_string(config).unwrap_or_default();
+    let table = text.parse::<toml::Table>().unwrap_or_default();
+    let proxy = table.get("proxy");
+    proxy.is_some_and(|proxy| proxy.get("jwt").is_some())
 }
 
 /// Why no signing key was made.
@@ -105,15 +189,10 @@ fn init_proxy(dir: &Path, args: &Args) -> Result<(), Stop> {
         .lines()
         .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
     if !args.force {
-        let has_key = existing.parse::<toml::Table>().is_ok_and(|table| {
-            table
-                .get("proxy")
-                .is_some_and(|proxy| proxy.get("jwt").is_some())
-        });
-        if has_key {
+        if has_signing_key(&config) {
             warn!(
-                file = %config.display(),
-                "kept the signing key that is there; --force makes a new one"
+                "kept the signing key of {}; --force makes a new one",
+                config.display()
             );
             return Ok(());
         }

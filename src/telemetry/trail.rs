@@ -1,0 +1,107 @@
+//! What a tool call does on its way, for the access line of its request.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The pipeline and the executors write it while a call runs, the access line reads it when the
+/// request is over, however that ended. Without locks: calls share nothing of it.
+#[derive(Debug, Default)]
+pub struct CallTrail {
+    tool: OnceLock<Box<str>>,
+    upstream: OnceLock<Box<str>>,
+    /// 0 while there is none.
+    status: AtomicU16,
+    attempts: AtomicU32,
+    upstream_micros: AtomicU64,
+}
+
+impl CallTrail {
+    /// The tool's canonical name, whatever the caller called it.
+    pub fn resolved(&self, tool: &str) {
+        let _ = self.tool.set(tool.into());
+    }
+
+    /// Where the call goes: a host and a port. No more of a URL than that: the rest may hold a
+    /// credential.
+    pub fn leads_to(&self, upstream: Option<Box<str>>) {
+        if let Some(upstream) = upstream {
+            let _ = self.upstream.set(upstream);
+        }
+    }
+
+    /// The call is sent, perhaps once more.
+    pub fn attempt(&self) {
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The upstream answered with this status. The last one counts.
+    pub fn answered(&self, status: u16) {
+        self.status.store(status, Ordering::Relaxed);
+    }
+
+    /// Counts as time of the upstream until it is dropped.
+    pub fn wait(&self) -> UpstreamWait<'_> {
+        UpstreamWait {
+            trail: self,
+            since: Instant::now(),
+        }
+    }
+
+    pub fn tool(&self) -> Option<&str> {
+        self.tool.get().map(AsRef::as_ref)
+    }
+
+    pub fn upstream(&self) -> Option<&str> {
+        self.upstream.get().map(AsRef::as_ref)
+    }
+
+    pub fn status(&self) -> Option<u16> {
+        Some(self.status.load(Ordering::Relaxed)).filter(|status| *status > 0)
+    }
+
+    /// 0: the call ended before it was sent.
+    pub fn attempts(&self) -> u32 {
+        self.attempts.load(Ordering::Relaxed)
+    }
+
+    pub fn upstream_time(&self) -> Duration {
+        Duration::from_micros(self.upstream_micros.load(Ordering::Relaxed))
+    }
+}
+
+/// Ends with the wait, also where the call is dropped because its caller left.
+pub struct UpstreamWait<'a> {
+    trail: &'a CallTrail,
+    since: Instant,
+}
+
+impl Drop for UpstreamWait<'_> {
+    fn drop(&mut self) {
+        let micros = self.since.elapsed().as_micros() as u64;
+        self.trail
+            .upstream_micros
+            .fetch_add(micros, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trail_keeps_the_first_upstream_and_the_last_status() {
+        let trail = CallTrail::default();
+        assert_eq!((trail.status(), trail.attempts()), (None, 0));
+        for (upstream, status) in [("a:1", 401), ("b:2", 200)] {
+            let _wait = trail.wait();
+            trail.leads_to(Some(upstream.into()));
+            trail.attempt();
+            trail.answered(status);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(trail.upstream(), Some("a:1"));
+        assert_eq!((trail.status(), trail.attempts()), (Some(200), 2));
+        assert!(trail.upstream_time() >= Duration::from_millis(2));
+    }
+}
