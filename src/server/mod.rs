@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use tracing::warn;
 
 pub use control::{ask_reload, ask_status};
+pub use lifecycle::handover::{NamedSocket, wire};
 pub use listen::bind::Addresses;
 
 use crate::api::Services;

@@ -236,11 +236,13 @@ impl Patterns {
                 continue;
             }
             let candidates = self.candidates(text, at);
+            let first_start = earliest.max((at + 1).saturating_sub(self.window));
             if text.is_too_costly(0) {
-                return Step::GiveUp(at);
+                // The escape may be within a secret that began before it.
+                return Step::GiveUp(first_start);
             }
             if candidates.iter().any(Option::is_some) {
-                for start in earliest.max((at + 1).saturating_sub(self.window))..=at {
+                for start in first_start..=at {
                     let mut longest = Step::End;
                     for decoded in candidates.into_iter().flatten() {
                         longest = longest.or_longer(self.escaped_at(text, start..at, decoded));

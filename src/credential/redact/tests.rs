@@ -330,6 +330,24 @@ fn secret_of_several_lines_is_redacted_line_by_line() {
 /// A secret that repeats itself, in a text that nearly repeats it, costs a comparison of the whole
 /// secret at every byte.
 #[test]
+fn search_that_costs_too_much_shows_no_beginning_of_an_escaped_secret() {
+    let backslashes = |count: usize| "\\".repeat(count);
+    let secret = format!("planted-key{}:", backslashes(60));
+    // The second one has more readings than are looked at.
+    let escaped = secret.replace("ted", "%74ed");
+    let costly = secret.replace('\\', &backslashes(16));
+    let text = format!("one {escaped} two {costly}");
+    let patterns = patterns(&[b"other-key", secret.as_bytes()]);
+    let clean = whole(&patterns, text.as_bytes());
+    assert!(contains(&clean, b"[REDACTED]"));
+    assert!(
+        !contains(&clean, b"plan"),
+        "{}",
+        String::from_utf8_lossy(&clean)
+    );
+}
+
+#[test]
 fn search_that_costs_too_much_redacts_the_rest() {
     let secret = vec![b'a'; 16_000];
     let mut near = vec![b'a'; 15_999];

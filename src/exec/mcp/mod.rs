@@ -7,7 +7,7 @@
 //!      |- credentials::obtain
 //!      |- lease_session            open.rs: from the pool (SharedState::sessions), or a new one
 //!      |     open_session          single flight, in the era of MCP that the server speaks
-//!      |        connect            stdio.rs: a child process and its streams (outbox.rs)
+//!      |        connect            stdio.rs: a child process and its streams (outbox.rs, lines.rs)
 //!      |                           http.rs: requests and event streams (events.rs, bounded.rs)
 //!      |                           message.rs: what a server sends, classified
 //!      |        handshake          handshake.rs: rmcp's service on that transport
@@ -16,13 +16,14 @@
 //!   result::shape                  the result as callers get it, redacted
 //! ```
 
-mod bounded;
+pub mod bounded;
 mod diagnostics;
 mod error;
-mod events;
+pub mod events;
 mod handshake;
 mod http;
-mod message;
+pub mod lines;
+pub mod message;
 mod open;
 mod outbox;
 mod progress;
