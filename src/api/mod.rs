@@ -84,7 +84,7 @@ pub async fn answer(
     match builtin {
         Builtin::Call => call::answer(request, identity()?, snapshot, services).await,
         Builtin::Tools => tools::list(&request, identity()?, snapshot),
-        Builtin::Tool => tools::one(&request, identity()?, snapshot),
+        Builtin::Tool => tools::one(&request, identity()?, snapshot, services),
         Builtin::Health => health::answer(&request, snapshot),
         Builtin::Jwks => jwks::answer(&request, snapshot),
         Builtin::AdminKeys

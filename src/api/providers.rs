@@ -156,6 +156,15 @@ pub struct Discovery {
 }
 
 impl Discovery {
+    /// Why the provider of a tool that isn't listed is down, for a caller that may know it.
+    pub fn outage(&self, name: &str, identity: &Identity) -> Option<CallError> {
+        let snapshot = self.current.load();
+        let unlisted = snapshot.catalog.unlisted(name)?;
+        call::authorize_unlisted(&unlisted, identity).ok()?;
+        let states = self.states.0.borrow();
+        states.failure(unlisted.provider, Instant::now())
+    }
+
     /// Waits, for `limit` at most, where this name may be a tool of an MCP server that has listed
     /// none yet. Returns the snapshot to look the name up in: one with the server's list, or one in
     /// which no list is awaited.

@@ -5,7 +5,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use url::form_urlencoded;
 
-use super::{Reply, Request};
+use super::{Reply, Request, Services};
 use crate::auth::Identity;
 use crate::catalog::mcp::Mcp;
 use crate::catalog::{Tool, search};
@@ -46,6 +46,7 @@ pub(super) fn one(
     request: &Request,
     identity: &Identity,
     snapshot: &Snapshot,
+    services: &Services,
 ) -> Result<Reply, Refusal> {
     let segment = request.path().rsplit('/').next().unwrap_or_default();
     let name = percent_decode_str(segment).decode_utf8_lossy();
@@ -53,7 +54,14 @@ pub(super) fn one(
         .catalog
         .find(&name)
         .filter(|tool| tool.is_allowed(&identity.scopes))
-        .ok_or_else(|| Refusal::NoSuchTool(name.chars().take(256).collect()))?;
+        .ok_or_else(|| {
+            // Its provider may be down: an agent would conclude that there is no such tool.
+            let discovery = services.discovery.as_ref();
+            match discovery.and_then(|discovery| discovery.outage(&name, identity)) {
+                Some(outage) => Refusal::Call(Box::new(outage)),
+                None => Refusal::NoSuchTool(name.chars().take(256).collect()),
+            }
+        })?;
     // Without the base URL: where an upstream is isn't the caller's business.
     let described = json!({
         "name": tool.name,

@@ -72,7 +72,8 @@ impl<'a> Words<'a> {
                 "verbose" => given.verbose = true,
                 "output" | "format" => given.output = Some(value()),
                 name => {
-                    given.help |= word == "--help";
+                    // Spelled as names may be. A value for it means nothing: nothing may run.
+                    given.help |= name.eq_ignore_ascii_case("help");
                     let value = value();
                     given.add(name, value);
                 }
@@ -322,7 +323,10 @@ mod tests {
                 "{bad:?}"
             );
         }
-        let value = owned(&["--q", "-h", "--help=no", "--file", "-"]);
+        for help in ["--help", "--HELP", "--help=true", "--Help="] {
+            assert!(Words::parse(&owned(&[help])).help, "{help}");
+        }
+        let value = owned(&["--q", "-h", "--helper=no", "--file", "-"]);
         let parsed = Words::parse(&value);
         assert!(!parsed.help && parsed.stdin.is_none() && parsed.stray.is_empty());
         assert_eq!(Words::parse(&owned(&["--q", "-", "-"])).stdin, Some(2));

@@ -158,6 +158,10 @@ impl<'a> Status<'a> {
         scopes.filter(|scope| scope.starts_with(prefix)).count()
     }
 
+    fn has_wildcard(&self) -> bool {
+        self.scopes.contains(&"*")
+    }
+
     fn helps(&self) -> bool {
         self.scopes
             .iter()
@@ -208,9 +212,13 @@ impl<'a> Status<'a> {
         }
         let help = if self.helps() { "enabled" } else { "disabled" };
         let (tools, skills) = (self.count("tool:"), self.count("skill:"));
+        let everything = match self.has_wildcard() {
+            true => "; * allows everything",
+            false => "",
+        };
         line(
             "Scopes",
-            &format!("{tools} tools, {skills} skills, help {help}"),
+            &format!("{tools} tools, {skills} skills, help {help}{everything}"),
         );
         line("Expires", &self.expiry());
         line(

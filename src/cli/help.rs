@@ -72,8 +72,9 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "ati run",
         &[
+            "ati run market:quote --help",
             "ati run market:quote --symbol AAPL",
-            "ati --output table run market:search --query \"red hat\" --limit 5",
+            "ati run market:search --query \"red hat\" --limit 5 --output table",
         ],
     ),
     (

@@ -2,6 +2,7 @@
 //! token where JWT keys are configured.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -162,7 +163,13 @@ impl Local {
                     let age =
                         cached.map(|old| format!("; its tools are as of {}", output::ago(old.at)));
                     let error = error.for_operators();
-                    tracing::warn!("{}: {error}{}", provider.name, age.unwrap_or_default());
+                    let message = format!("{}: {error}{}", provider.name, age.unwrap_or_default());
+                    // A script reads stderr together with the list.
+                    if std::io::stderr().is_terminal() {
+                        tracing::warn!("{message}");
+                    } else {
+                        tracing::debug!("{message}");
+                    }
                 }
             }
         }

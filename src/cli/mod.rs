@@ -292,7 +292,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Supervise { words } => Ok(supervise(&words)),
         Command::Reference(args) => reference::run(&args),
     };
-    let code = match outcome {
+    let code = match outcome.and_then(|code| output::finish().map(|()| code)) {
         Ok(code) => code,
         Err(failure) => report(&failure, audience, format, verbose),
     };

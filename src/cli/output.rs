@@ -1,47 +1,67 @@
-//! The only writer of stdout. A reader that has closed the pipe is no error.
+//! The only writer of stdout. A reader that has closed the pipe is no error; what can't be written
+//! for another reason fails the command, when it ends.
 
-use std::io::{IsTerminal as _, Write};
+use std::io::{self, IsTerminal as _, Write};
 
 use comfy_table::{Table, presets};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Format;
 use crate::clock::unix_now;
-use crate::error::Failure;
+use crate::error::{Code, Failure};
 use crate::exec::Progress;
 use crate::text;
 
 /// Bytes of a progress message that are printed.
 const LONGEST_MESSAGE: usize = 200;
 
+/// The first failed write.
+static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
+
+fn written(outcome: io::Result<()>) {
+    if let Err(e) = outcome
+        && e.kind() != io::ErrorKind::BrokenPipe
+    {
+        FAILED.lock().get_or_insert(e);
+    }
+}
+
+/// What is left of the output is written. Fails where not all of it could be: a full disk must not
+/// look like a success.
+pub fn finish() -> Result<(), Failure> {
+    written(io::stdout().flush());
+    match FAILED.lock().take() {
+        None => Ok(()),
+        Some(e) => Err(Failure::new(Code::ExecutionFailed, "standard output").because(e)),
+    }
+}
+
 pub fn line(text: &str) {
-    let _ = writeln!(std::io::stdout().lock(), "{text}");
+    written(writeln!(io::stdout().lock(), "{text}"));
 }
 
 /// A text as it is, without a line break behind it; except on a terminal, where the next prompt
 /// would follow it.
 pub fn exact(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes());
+    written(out.write_all(text.as_bytes()));
     if out.is_terminal() && !text.ends_with('\n') {
-        let _ = writeln!(out);
+        written(writeln!(out));
     }
-    let _ = out.flush();
 }
 
 pub fn pretty(value: &impl Serialize) {
-    let mut out = std::io::stdout().lock();
-    if serde_json::to_writer_pretty(&mut out, value).is_ok() {
-        let _ = writeln!(out);
-    }
+    let mut out = io::stdout().lock();
+    let outcome = serde_json::to_writer_pretty(&mut out, value).map_err(io::Error::from);
+    written(outcome.and_then(|()| writeln!(out)));
 }
 
 pub fn compact(value: &impl Serialize) {
-    let mut out = std::io::stdout().lock();
-    if serde_json::to_writer(&mut out, value).is_ok() {
-        let _ = writeln!(out);
-    }
+    let mut out = io::stdout().lock();
+    let outcome = serde_json::to_writer(&mut out, value).map_err(io::Error::from);
+    written(outcome.and_then(|()| writeln!(out)));
 }
 
 /// A result in the format that was asked for.

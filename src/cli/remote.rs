@@ -50,8 +50,15 @@ pub struct Caller {
 /// The JSON body of an answer of `/call`.
 #[derive(Deserialize)]
 struct Envelope {
+    /// None where there is no such key: the answer of another program.
+    #[serde(default, deserialize_with = "present")]
     result: Option<Box<RawValue>>,
     error: Option<String>,
+}
+
+/// A value that is there, `null` included.
+fn present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(value).map(Some)
 }
 
 /// A call that the proxy has made.
@@ -173,17 +180,16 @@ impl Remote {
         if answer.status != 200 {
             return Err(answer.failure(&self.caller));
         }
-        let envelope: Envelope = serde_json::from_str(&answer.body).map_err(|e| {
-            let message = "Proxy request failed: its answer is not that of an ATI proxy";
-            not_json(message, e)
-        })?;
-        match envelope.error {
-            None => Ok(Called {
-                result: envelope.result.unwrap_or_default(),
+        let envelope: Envelope =
+            serde_json::from_str(&answer.body).map_err(|e| not_json(NOT_ATI, e))?;
+        match (envelope.error, envelope.result) {
+            (None, Some(result)) => Ok(Called {
+                result,
                 format: answer.format,
                 warning: answer.warning,
             }),
-            Some(error) => {
+            (None, None) => Err(not_ati()),
+            (Some(error), _) => {
                 let message = format!("Proxy error (200): {error}");
                 let mut failure = Failure::new(Code::ExecutionFailed, message);
                 failure.status = Some(answer.status);
@@ -204,7 +210,11 @@ impl Remote {
 
     pub fn tool(&self, name: &str) -> Result<Value, Failure> {
         let segment = utf8_percent_encode(name, NON_ALPHANUMERIC);
-        self.get(&format!("tools/{segment}"), &[])
+        let tool = self.get(&format!("tools/{segment}"), &[])?;
+        match tool["name"].is_string() {
+            true => Ok(tool),
+            false => Err(not_ati()),
+        }
     }
 
     /// One request, signed where there is a secret. Every status is an answer.
@@ -330,6 +340,12 @@ fn client_identity() -> Result<Option<ClientIdentity>, Failure> {
     ClientIdentity::read(&certificate, key)
         .map(Some)
         .map_err(|problem| problem_failure(Code::InvalidValue, &problem))
+}
+
+const NOT_ATI: &str = "Proxy request failed: its answer is not that of an ATI proxy";
+
+fn not_ati() -> Failure {
+    Failure::new(Code::UpstreamError, NOT_ATI).hint("ATI_PROXY_URL says where the proxy is")
 }
 
 fn not_json(message: &str, error: serde_json::Error) -> Failure {

@@ -16,6 +16,10 @@ pub struct Entry {
     /// The credential's name
     name: String,
 
+    /// - says that the value comes from standard input, as it does without it
+    #[arg(value_parser = ["-"], hide = true)]
+    value: Option<String>,
+
     #[command(flatten)]
     place: FolderArgs,
 

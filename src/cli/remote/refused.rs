@@ -181,6 +181,8 @@ impl Response {
     }
 
     fn kind(&self) -> (Code, Option<&'static str>) {
+        let error = self.error().unwrap_or_default();
+        let says = |text: &str| error.contains(text);
         match self.status {
             403 if self
                 .error()
@@ -201,7 +203,10 @@ impl Response {
                 Code::ToolNotFound,
                 Some("'ati tool list' shows the tools that you may use"),
             ),
+            422 if says("Invalid arguments: ") && says("is required") => (Code::MissingArg, None),
             400 | 422 => (Code::InvalidValue, None),
+            // The arguments, and not the upstream, which was never asked.
+            502 if says("Invalid path parameter ") => (Code::InvalidValue, None),
             429 => (Code::RateExceeded, None),
             503 if self.error().is_some_and(|e| e.starts_with("provider '")) => {
                 (Code::ProviderUnavailable, None)

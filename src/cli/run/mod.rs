@@ -33,11 +33,7 @@ pub use suggest::unknown_tool;
                   Otherwise true, false, null, JSON lists and objects are JSON, and so are numbers \
                   that JSON writes in the same way; '\"5\"' is the text 5.\n\
                   A lone - reads all arguments from standard input, as a JSON object; flags \
-                  count more.\n\n\
-                  Examples:\n  \
-                  ati run shop:find --help\n  \
-                  ati run shop:find --query \"red hat\" --limit 5 --output table\n  \
-                  ati run shop:find - < arguments.json"
+                  count more."
 )]
 pub struct Args {
     /// Take the arguments from this file, a JSON object; flags after the tool's name count more

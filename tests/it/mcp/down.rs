@@ -102,6 +102,10 @@ fn call_of_a_server_that_dies_is_503_with_its_last_words() {
         assert_eq!(answer.json(), json!({"result": null, "error": says}));
         assert!((1..=300).contains(&retry_after(&answer)));
     }
+    // What an agent asks for first says the same.
+    let described = proxy.client().get("/tools/s:echo");
+    assert_eq!(described.status, 503, "{}", described.text());
+    assert!(error(&described).starts_with("provider 's' is down: "));
     proxy.settles(UP, 0.0);
     proxy.rises_to(r#"ati_refusals_total{reason="provider_down"}"#, 2.0);
     let audited = proxy.wait_for_audit(2);

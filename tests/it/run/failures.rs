@@ -106,3 +106,47 @@ fn run_without_a_token_on_a_guarded_proxy_exits_with_3() {
         )
     );
 }
+
+#[test]
+fn answer_of_another_program_is_no_success() {
+    let upstream = Upstream::echo();
+    let dir = tempfile::tempdir().unwrap();
+    let env = [("ATI_PROXY_URL", upstream.url())];
+    let env = [(env[0].0, env[0].1.as_str())];
+    for words in [
+        &["run", "x:y"][..],
+        &["run", "x:y", "--help"],
+        &["tool", "info", "x:y"],
+    ] {
+        let (exit, code, message) = failure(&here(dir.path(), &env, words));
+        assert_eq!(
+            (exit, code.as_str()),
+            (4, "provider.upstream_error"),
+            "{words:?}"
+        );
+        assert!(message.contains("is not that of an ATI proxy"), "{message}");
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_fails_the_command() {
+    let dir = tempfile::tempdir().unwrap();
+    for words in [
+        &["token", "keygen"][..],
+        &["-J", "version"],
+        &["tool", "list"],
+    ] {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let output = crate::support::ati::command(dir.path())
+            .args(words)
+            .stdout(full)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            said.contains("No space left on device"),
+            "{words:?}: {said}"
+        );
+    }
+}
