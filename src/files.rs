@@ -1,9 +1,49 @@
-//! Atomic writes, private folders, locks, and reads that follow no link.
+//! Atomic writes, private folders, locks, reads that can neither block nor fill the memory, and
+//! reads that follow no link.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+/// Bytes of a file that people write: manifests, settings, certificates, lists of keys.
+const LARGEST: u64 = 16 << 20;
+
+/// Opens a file for reading. Anything but a regular file is an error: opening a pipe that no
+/// process writes to would block for good, and a device may have no end.
+pub fn open(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is no regular file"))
+    }
+}
+
+/// A whole file of at most 16 MiB.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    read_at_most(path, LARGEST)
+}
+
+/// A whole file of at most `limit` bytes.
+pub fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    open(path)?.take(limit + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > limit {
+        let message = format!("it has more than {limit} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(content)
+}
+
+/// A whole text file of at most 16 MiB.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(read(path)?)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+}
 
 /// Replaces `path` by `content`: readers see the whole old file or the whole new one, with this
 /// mode from the first byte on.
@@ -112,6 +152,34 @@ fn explain_link(e: io::Error) -> io::Error {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn only_regular_files_of_a_sane_size_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("file"), "text").unwrap();
+        std::os::unix::fs::symlink(path("file"), path("link")).unwrap();
+        assert_eq!(read_text(&path("link")).unwrap(), "text");
+        assert_eq!(read_at_most(&path("file"), 4).unwrap(), b"text");
+        assert_eq!(
+            read_at_most(&path("file"), 3).unwrap_err().kind(),
+            io::ErrorKind::FileTooLarge
+        );
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            path("pipe"),
+            rustix::fs::FileType::Fifo,
+            0o600.into(),
+            0,
+        )
+        .unwrap();
+        for other in [path("pipe"), dir.path().to_path_buf(), "/dev/zero".into()] {
+            let error = read(&other).unwrap_err();
+            assert_eq!(error.to_string(), "it is no regular file", "{other:?}");
+        }
+        fs::write(path("binary"), [0xff]).unwrap();
+        assert!(read_text(&path("binary")).is_err());
+    }
 
     #[test]
     fn failed_write_leaves_the_old_file_and_no_temporary_one() {

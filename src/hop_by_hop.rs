@@ -23,6 +23,15 @@ pub fn contains(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
+/// Whether any `Connection` header, and not only the first, says that the connection ends.
+pub fn closes(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(CONNECTION).iter();
+    values.any(|value| {
+        let mut options = value.as_bytes().split(|byte| *byte == b',');
+        options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
+    })
+}
+
 /// The names of further hop-by-hop headers, as `Connection` spells them.
 pub fn named(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     headers
@@ -46,5 +55,11 @@ mod tests {
         headers.append(CONNECTION, "x-two".parse().unwrap());
         assert_eq!(named(&headers).collect::<Vec<_>>(), ["X-One", "x-two"]);
         assert!(contains("keep-alive") && !contains("x-one"));
+        assert!(closes(&headers));
+        headers.remove(CONNECTION);
+        headers.append(CONNECTION, "x, closed".parse().unwrap());
+        assert!(!closes(&headers));
+        headers.append(CONNECTION, "Close".parse().unwrap());
+        assert!(closes(&headers));
     }
 }

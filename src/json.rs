@@ -1,9 +1,12 @@
 //! JSON from untrusted sources. A text of a few megabytes can stand for gigabytes of parsed
 //! values, so the values are counted before the text is parsed.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read};
 
-use serde::de::DeserializeOwned;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
 /// Why a text wasn't parsed.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +50,33 @@ pub fn parse_from<T: DeserializeOwned, R: Read>(
         }
     }
     Ok(serde_json::from_reader(BufReader::new(open()))?)
+}
+
+/// The members of an object in the order of the text, each value as it is written there.
+pub struct Members<'a>(pub Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Members<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = Vec::new();
+        while let Some(member) = map.next_entry()? {
+            members.push(member);
+        }
+        Ok(Members(members))
+    }
 }
 
 /// Whether the text is one JSON value, in UTF-8 and not nested too deep.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt as _};
-use http::HeaderValue;
 use http::header::CONTENT_LENGTH;
+use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::task::spawn_blocking;
@@ -14,7 +14,8 @@ use tokio::task::spawn_blocking;
 use super::reply::not_json;
 use super::{Reply, Request, Services, StreamError, context};
 use crate::auth::Identity;
-use crate::call::{self, Args, Output};
+use crate::call::{self, Args, Finished, Output};
+use crate::catalog::{ResultFormat, result_format};
 use crate::error::{CallError, Refusal};
 use crate::json::CheckedText;
 use crate::snapshot::Snapshot;
@@ -28,8 +29,12 @@ struct CallBody<'a> {
     tool_name: String,
     #[serde(default, borrow)]
     args: Option<&'a RawValue>,
+    /// The words of a command line, as they were typed.
+    raw_args: Option<Vec<String>>,
 }
 
+/// Characters of a warning, which is sent in a header.
+const LONGEST_WARNING: usize = 500;
 /// White space before the object of a spooled body.
 const LONGEST_INDENT: usize = 4096;
 /// A caller that reads a spooled answer slower than this on average gets no more of it: the answer
@@ -72,7 +77,11 @@ pub(super) async fn answer(
         Some(bytes) => {
             text = bytes;
             let call = parse(text)?;
-            (call.tool_name, Args::Text(call.args))
+            let args = Args::Text {
+                args: call.args,
+                words: call.raw_args.unwrap_or_default(),
+            };
+            (call.tool_name, args)
         }
         None => (spooled_tool_name(&body).await?, Args::Spooled(body)),
     };
@@ -85,12 +94,40 @@ pub(super) async fn answer(
         trail: &trail,
     };
     let mut abandoned = services.abandon.subscribe();
-    let output = tokio::select! {
-        output = run(call, snapshot, services) => output.map_err(refused)?,
+    let finished = tokio::select! {
+        finished = run(call, snapshot, services) => finished.map_err(refused)?,
         // The process ends. The call is dropped, and its audit line says so.
         _ = abandoned.wait_for(|end| *end) => return Err(Refusal::Overloaded),
     };
-    envelope(output, limits.timeout).map_err(|e| not_json(id, &e))
+    let told = headers(&finished);
+    let mut reply = envelope(finished.output, limits.timeout).map_err(|e| not_json(id, &e))?;
+    reply.headers.extend(told);
+    Ok(reply)
+}
+
+/// What the command line needs to know and the result doesn't say.
+fn headers(finished: &Finished) -> Vec<(HeaderName, HeaderValue)> {
+    let mut headers = Vec::new();
+    if finished.format != ResultFormat::default() {
+        let name = HeaderName::from_static(result_format::HEADER);
+        headers.push((name, HeaderValue::from_static(finished.format.name())));
+    }
+    if !finished.warnings.is_empty() {
+        let plain = |c: char| {
+            if c == ' ' || c.is_ascii_graphic() {
+                c
+            } else {
+                '?'
+            }
+        };
+        // Names of arguments are the caller's: they may hold anything.
+        let text = finished.warnings.join(", ");
+        let text: String = text.chars().take(LONGEST_WARNING).map(plain).collect();
+        if let Ok(text) = HeaderValue::from_str(&text) {
+            headers.push((HeaderName::from_static(call::WARNING_HEADER), text));
+        }
+    }
+    headers
 }
 
 /// Runs the call. Where its tool may be one of an MCP server that has listed none yet, the call
@@ -99,7 +136,7 @@ async fn run(
     call: call::Request<'_>,
     snapshot: &Snapshot,
     services: &Services,
-) -> Result<Output, CallError> {
+) -> Result<Finished, CallError> {
     let awaited = match &services.discovery {
         Some(discovery) if snapshot.catalog.unlisted(call.name).is_some() => discovery,
         _ => return call::run(call, context(snapshot, services)).await,

@@ -64,6 +64,23 @@ impl Settings {
     pub fn is_exempt(&self, path: &str) -> bool {
         self.exempt.iter().any(|pattern| pattern.matches(path))
     }
+
+    /// Whether a path below a route's prefix is exempt: only by a pattern that covers the whole
+    /// prefix, or one that is written below it.
+    pub fn is_exempt_below(&self, prefix: &str, path: &str) -> bool {
+        let covers = |pattern: &Pattern| {
+            let text = pattern.as_str();
+            let written = &text[..text.find('*').unwrap_or(text.len())];
+            let below = !prefix.is_empty()
+                && written
+                    .strip_prefix(prefix)
+                    .is_some_and(|rest| rest.starts_with('/'));
+            below || pattern.matches(prefix) || pattern.matches(&format!("{prefix}/"))
+        };
+        self.exempt
+            .iter()
+            .any(|pattern| pattern.matches(path) && covers(pattern))
+    }
 }
 
 /// The keyed HMAC state of a shared secret. It is made once per snapshot; each signature clones it.
@@ -224,8 +241,10 @@ fn split(header: &[u8]) -> Option<(&str, &str)> {
         let at = part.iter().position(|byte| *byte == b'=')?;
         let value = part[at + 1..].trim_ascii();
         match part[..at].trim_ascii() {
-            b"t" => timestamp = value,
-            b"s" => digits = value,
+            // Twice: another server on the way may have read the other one.
+            b"t" if timestamp.is_empty() => timestamp = value,
+            b"s" if digits.is_empty() => digits = value,
+            b"t" | b"s" => return None,
             _ => {}
         }
     }
@@ -352,6 +371,14 @@ mod tests {
                 "malformed_signature",
             ),
             (Some(format!("t={now},s=zz")), "malformed_signature"),
+            (
+                Some(format!("t=1,t={now},s={digits}")),
+                "malformed_signature",
+            ),
+            (
+                Some(format!("t={now},s={digits},s={digits}")),
+                "malformed_signature",
+            ),
             (Some(format!("t=soon,s={digits}")), "invalid_timestamp"),
             (
                 Some(format!("t=99999999999999999999,s={digits}")),
@@ -381,6 +408,33 @@ mod tests {
                 verdict(header.as_deref(), now).reason(),
                 reason,
                 "{header:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn pattern_exempts_only_routes_whose_prefix_it_covers() {
+        let settings = Settings {
+            mode: Mode::Enforce,
+            drift_seconds: 60,
+            exempt: ["/npm/*", "/svc/open/*", "/exact"]
+                .map(Pattern::new)
+                .to_vec(),
+        };
+        for (prefix, path, exempt) in [
+            ("/npm", "/npm/x", true),
+            ("/npm/cache", "/npm/cache/x", true),
+            ("", "/npm/x", false),
+            ("/np", "/np/x", false),
+            ("/svc", "/svc/open/x", true),
+            ("/svc", "/svc/shut/x", false),
+            ("/exact", "/exact", true),
+            ("/exact", "/exact/x", false),
+        ] {
+            assert_eq!(
+                settings.is_exempt_below(prefix, path),
+                exempt,
+                "{prefix} {path}"
             );
         }
     }

@@ -3,7 +3,6 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::Output;
 use crate::auth::Identity;
 use crate::catalog::Tool;
 use crate::error::CallError;
@@ -55,7 +54,7 @@ impl<'a> AuditGuard<'a> {
         self
     }
 
-    pub fn end(mut self, outcome: &Result<Output, CallError>) {
+    pub fn end<T>(mut self, outcome: &Result<T, CallError>) {
         self.ended = true;
         match outcome {
             Ok(_) => self.record("ok", None),

@@ -1,6 +1,7 @@
 //! The one pipeline of a tool call, for `/call`, `/mcp` and `ati run` alike:
 //! resolve -> authorize -> validate -> limit -> execute -> shape -> audit.
 
+mod arguments;
 mod audit_guard;
 mod credentials;
 mod mcp;
@@ -10,14 +11,16 @@ mod upstream_override;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tracing::Instrument as _;
 use url::Url;
 
+use crate::auth::rate::Rate;
 use crate::auth::{Identity, scope};
-use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, Tool, Unlisted};
+use crate::catalog::schema::Schema;
+use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, ResultFormat, Tool, Unlisted};
+use crate::clock;
 use crate::config::ToolSettings;
 use crate::credential::Lookup;
 use crate::egress::{self, Clients};
@@ -26,18 +29,19 @@ use crate::exec::credentials::SharedCredentials;
 use crate::exec::http::HttpError;
 use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, ExecContext, SharedState, SpooledJson, Watcher};
-use crate::json;
 use crate::keyring::Keyring;
 use crate::request_id::RequestId;
-use crate::spool::Spooled;
+use crate::telemetry::Throttle;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
+pub use arguments::{Args, MOST_VALUES};
+use arguments::{Given, validate};
 use audit_guard::AuditGuard;
 pub use mcp::server_of as mcp_server;
 
-/// Arguments with more values than this are refused: a few megabytes of text can stand for
-/// gigabytes.
-const MOST_VALUES: usize = 200_000;
+/// The header of a `/call` answer that has what ati wants to tell the caller of a call that went
+/// well.
+pub const WARNING_HEADER: &str = "x-ati-warning";
 
 /// What calls of one process are made with.
 #[derive(Clone, Copy)]
@@ -74,49 +78,6 @@ pub struct Request<'a> {
     pub trail: &'a CallTrail,
 }
 
-/// The arguments of a call.
-pub enum Args<'a> {
-    Json(Map<String, Value>),
-    /// JSON text, parsed only once the tool is known to exist. Anything but an object counts as
-    /// `{}`.
-    Text(Option<&'a RawValue>),
-    /// A whole `/call` body that is too big for memory. Its `args` are parsed once the tool is
-    /// known to exist.
-    Spooled(Spooled),
-}
-
-impl Args<'_> {
-    async fn into_map(self) -> Result<Map<String, Value>, CallError> {
-        let invalid = |e: &dyn std::fmt::Display| CallError::InvalidRequest(format!("args: {e}"));
-        match self {
-            Args::Json(map) => Ok(map),
-            Args::Text(text) => {
-                let text = text.map_or("", RawValue::get);
-                if !text.starts_with('{') {
-                    return Ok(Map::new());
-                }
-                json::parse(text, MOST_VALUES).map_err(|e| invalid(&e))
-            }
-            Args::Spooled(body) => {
-                let parse = move || json::parse_from(|| body.blocking_reader(), MOST_VALUES);
-                let parsed = tokio::task::spawn_blocking(parse).await;
-                let body: ArgsOfBody = parsed.map_err(|e| invalid(&e))?.map_err(|e| invalid(&e))?;
-                Ok(match body.args {
-                    Value::Object(map) => map,
-                    _ => Map::new(),
-                })
-            }
-        }
-    }
-}
-
-/// The part of a `/call` body that holds the arguments.
-#[derive(Deserialize)]
-struct ArgsOfBody {
-    #[serde(default)]
-    args: Value,
-}
-
 /// The result of a call.
 #[derive(Debug)]
 pub enum Output {
@@ -125,6 +86,16 @@ pub enum Output {
     Json(Value),
     /// The same as `Raw`, where it is too big for memory.
     Spooled(SpooledJson),
+}
+
+/// A call that went well.
+#[derive(Debug)]
+pub struct Finished {
+    pub output: Output,
+    /// How the tool wants its result printed.
+    pub format: ResultFormat,
+    /// For the caller: arguments that the tool doesn't know.
+    pub warnings: Vec<String>,
 }
 
 /// One call on its way through the pipeline.
@@ -159,18 +130,18 @@ impl<'a> Call<'a> {
 }
 
 /// Runs the pipeline.
-pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, CallError> {
+pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished, CallError> {
     // First: an unknown tool is 404 for every caller, whatever its scopes.
     let tool = context
         .catalog
         .find(request.name)
         .ok_or_else(|| CallError::UnknownTool(request.name.to_owned()))?;
     request.trail.resolved(&tool.name);
-    let args = request.args.into_map().await?;
+    let given = request.args.parse(&tool.schema).await?;
     let guard = AuditGuard::new(
         request.name,
         Some(tool),
-        &args,
+        &given.args,
         request.identity,
         request.request_id,
         context.audit,
@@ -193,7 +164,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Output, C
         tool = tool.name,
         provider = tool.provider.name,
     );
-    let outcome = decide(call, tool, args, request.upstream_url)
+    let outcome = decide(call, tool, given, request.upstream_url)
         .instrument(span)
         .await;
     guard.end(&outcome);
@@ -207,12 +178,12 @@ pub async fn refuse(
     error: CallError,
     waited: Duration,
     context: Context<'_>,
-) -> Result<Output, CallError> {
-    let args = request.args.into_map().await?;
+) -> Result<Finished, CallError> {
+    let given = request.args.parse(&Schema::default()).await?;
     let guard = AuditGuard::new(
         request.name,
         None,
-        &args,
+        &given.args,
         request.identity,
         request.request_id,
         context.audit,
@@ -226,46 +197,51 @@ pub async fn refuse(
 async fn decide(
     mut call: Call<'_>,
     tool: &Tool,
-    args: Map<String, Value>,
+    given: Given,
     upstream_url: Option<&str>,
-) -> Result<Output, CallError> {
+) -> Result<Finished, CallError> {
     // Before the arguments: a caller without the scope learns nothing of what the tool takes.
     authorize(tool, call.identity)?;
     // Before the limit: a call that could never be sent doesn't count against it.
-    let args = validate(tool, args)?;
+    let prepared = validate(tool, given)?;
     call.upstream_override = upstream_url
         .map(|url| upstream_override::check(url, tool, &call.lookup))
         .transpose()?;
     limit(&call, tool)?;
-    let answer = execute(&call, tool, &args).await?;
-    shape::shape(tool, answer, call.request_id).await
+    let answer = execute(&call, tool, &prepared.args).await?;
+    Ok(Finished {
+        output: shape::shape(tool, answer, call.request_id).await?,
+        format: tool.format,
+        warnings: prepared.unknown.iter().map(ToString::to_string).collect(),
+    })
 }
 
 fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
+    check_end(identity)?;
     if tool.is_allowed(&identity.scopes) {
         Ok(())
     } else {
         Err(CallError::OutOfScope(tool.name.clone()))
+    }
+}
+
+/// A token ends at its `exp`, by this clock. The leeway is for the check of the token itself, so
+/// that callers whose clock differs learn why their calls fail.
+fn check_end(identity: &Identity) -> Result<(), CallError> {
+    match identity.expires {
+        Some(exp) if clock::unix_now() >= exp => Err(CallError::ScopesExpired(exp)),
+        _ => Ok(()),
     }
 }
 
 /// As [`authorize`], before the tool's server has listed it.
 pub fn authorize_unlisted(tool: &Unlisted<'_>, identity: &Identity) -> Result<(), CallError> {
+    check_end(identity)?;
     if tool.is_allowed(&identity.scopes) {
         Ok(())
     } else {
         Err(CallError::OutOfScope(tool.name.clone()))
     }
-}
-
-fn validate(tool: &Tool, args: Map<String, Value>) -> Result<Map<String, Value>, CallError> {
-    tool.schema
-        .prepare(args)
-        .map_err(|unfit| CallError::InvalidArgument {
-            name: unfit.name,
-            what: unfit.what,
-            missing: unfit.missing,
-        })
 }
 
 /// Counts by the canonical name, so that an alias doesn't escape a limit.
@@ -279,11 +255,12 @@ fn limit(call: &Call<'_>, tool: &Tool) -> Result<(), CallError> {
         .rates
         .iter()
         .filter(|(pattern, _)| scope::grants(pattern, &name));
-    let (rates, now) = (&context.runtime.rates, crate::clock::unix_millis());
+    warn_of_idle_limits(&identity.rates, &name, call);
+    let rates = &context.runtime.rates;
     let counted = match context.counting {
-        Counting::InMemory => rates.admit(&identity.subject, matching, now),
+        Counting::InMemory => rates.admit(&identity.subject, matching, clock::unix_millis()),
         Counting::InFile => rates
-            .admit_shared(&identity.subject, matching, now)
+            .admit_shared(&identity.subject, matching, clock::unix_millis)
             .map_err(|e| {
                 tracing::error!(
                     request_id = %call.request_id,
@@ -298,7 +275,26 @@ fn limit(call: &Call<'_>, tool: &Tool) -> Result<(), CallError> {
         count: exceeded.count,
         limit: exceeded.rate.limit,
         unit: exceeded.rate.unit.word(),
+        retry_after: exceeded.wait.div_ceil(1000).max(1),
     })
+}
+
+/// A limit whose pattern matches no tool limits nothing, though its issuer meant it to. All tools
+/// are looked at, so not for every call.
+fn warn_of_idle_limits(rates: &[(String, Rate)], name: &str, call: &Call<'_>) {
+    static LAST: Throttle = Throttle::new();
+    let matches = |pattern: &str, name: &str| scope::grants(pattern, name);
+    if rates.iter().all(|(pattern, _)| matches(pattern, name)) || !LAST.is_due() {
+        return;
+    }
+    let tools = call.context.catalog.tools();
+    for (pattern, _) in rates {
+        let limits = |tool: &Tool| matches(pattern, &format!("tool:{}", tool.name));
+        if !tools.iter().any(|tool| limits(tool)) {
+            let (request_id, subject) = (call.request_id, &call.identity.subject);
+            tracing::warn!(%request_id, subject, pattern, "a rate limit matches no tool");
+        }
+    }
 }
 
 /// The dispatch to executors: one arm per handler.
@@ -306,14 +302,30 @@ async fn execute(
     call: &Call<'_>,
     tool: &Tool,
     args: &Map<String, Value>,
-) -> Result<Answer, ExecError> {
+) -> Result<Answer, CallError> {
     match &tool.invocation {
-        Invocation::Http(http) => Ok(over_http(call, tool, http, args).await?),
-        Invocation::Mcp(remote) => {
-            let target = mcp::target(call)?;
-            let result = exec::mcp::call_tool(remote, args, &target, call.exec_context()).await?;
-            Ok(Answer::Memory(result))
+        Invocation::Http(http) => {
+            let answer = over_http(call, tool, http, args).await;
+            answer.map_err(|error| match error {
+                HttpError::LongUrl(length) => too_long(length),
+                other => ExecError::from(other).into(),
+            })
         }
+        Invocation::Mcp(remote) => {
+            let target = mcp::target(call).map_err(ExecError::from)?;
+            let result = exec::mcp::call_tool(remote, args, &target, call.exec_context()).await;
+            Ok(Answer::Memory(result.map_err(ExecError::from)?))
+        }
+    }
+}
+
+/// The caller's mistake, and not the upstream's: nothing was sent.
+fn too_long(length: usize) -> CallError {
+    let most = exec::http::LONGEST_URL;
+    CallError::InvalidArgument {
+        name: "URL".to_owned(),
+        what: format!("the arguments are too long: it would have {length} bytes, at most {most}"),
+        missing: false,
     }
 }
 

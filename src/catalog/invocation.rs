@@ -3,7 +3,10 @@
 use http::Method;
 
 use super::provider::{Handler, Provider};
-use crate::config::{HandlerKind, Section};
+use crate::config::{HandlerKind, Section, offer};
+
+/// What `method` may be.
+const METHODS: [&str; 5] = ["GET", "POST", "PUT", "DELETE", "PATCH"];
 
 #[derive(Debug, Clone)]
 pub enum Invocation {
@@ -68,6 +71,14 @@ impl Invocation {
         placeholders(endpoint)
     }
 
+    /// Whether the tool is a program, which gets the words of the command line as they are. Of
+    /// other tools, a word that belongs to no argument is a mistake.
+    pub fn is_program(&self) -> bool {
+        match self {
+            Invocation::Http(_) | Invocation::Mcp(_) => false,
+        }
+    }
+
     /// The method that listings show. Clients of existing deployments expect one for every tool.
     pub fn listed_method(&self) -> &Method {
         match self {
@@ -102,7 +113,8 @@ fn read_method(s: &mut Section<'_>) -> Method {
         "DELETE" => Method::DELETE,
         "PATCH" => Method::PATCH,
         _ => {
-            s.problem("method", format!("unknown method '{method}'"));
+            let offer = offer(&method, &METHODS);
+            s.problem("method", format!("unknown method '{method}'; {offer}"));
             Method::GET
         }
     }

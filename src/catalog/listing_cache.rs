@@ -53,10 +53,8 @@ pub fn store(ati_dir: &Path, provider: &Provider, listing: &Listing) -> std::io:
 pub fn load(ati_dir: &Path, provider: &Provider) -> Option<Arc<Listing>> {
     let mcp = provider.mcp()?;
     let path = path(ati_dir, &provider.name);
-    if std::fs::metadata(&path).ok()?.len() > LARGEST {
-        return None;
-    }
-    let cached: CachedListing = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    let text = crate::files::read_at_most(&path, LARGEST).ok()?;
+    let cached: CachedListing = serde_json::from_slice(&text).ok()?;
     (cached.server == server_id(mcp)).then(|| Arc::new(cached.listing))
 }
 

@@ -4,14 +4,17 @@ mod cost;
 mod invocation;
 pub mod listing_cache;
 pub mod mcp;
+pub mod nearest;
 pub mod openapi;
 pub mod outbound;
 pub mod provider;
+pub mod result_format;
 pub mod schema;
 pub mod search;
 mod specs;
 pub mod tool;
 mod unlisted;
+pub mod words;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,6 +23,7 @@ use foldhash::fast::RandomState;
 
 pub use invocation::{Dialect, HttpInvocation, Invocation, McpInvocation};
 pub use provider::{Handler, Provider};
+pub use result_format::ResultFormat;
 pub use specs::Specs;
 pub use tool::Tool;
 pub use unlisted::Unlisted;
@@ -226,6 +230,12 @@ impl Catalog {
         self.public
     }
 
+    /// Whether there are tools to call, now or once an MCP server has listed its own.
+    pub fn offers_tools(&self) -> bool {
+        let mut providers = self.providers.iter();
+        self.public > 0 || providers.any(|one| one.mcp().is_some() && !one.internal)
+    }
+
     /// Tools that are listed: not internal, not expired.
     pub fn public(&self) -> impl Iterator<Item = &Arc<Tool>> {
         let tools = self.tools.iter();
@@ -237,15 +247,21 @@ impl Catalog {
         self.public().filter(|tool| tool.is_allowed(scopes))
     }
 
-    /// By name, or by an alias in which a `_` stands for the `:` between provider and tool.
+    /// By name, or by an alias in which a `_` or a `__` stands for the `:` between provider and
+    /// tool.
     pub fn find(&self, name: &str) -> Option<&Arc<Tool>> {
         if name.len() > tool::LONGEST_NAME {
             return None;
         }
-        self.exactly(name).or_else(|| {
-            name.match_indices('_')
-                .find_map(|(at, _)| self.exactly(&format!("{}:{}", &name[..at], &name[at + 1..])))
-        })
+        let by_alias = |mark: &str| {
+            name.match_indices(mark).find_map(|(at, mark)| {
+                let (provider, own) = (&name[..at], &name[at + mark.len()..]);
+                self.exactly(&format!("{provider}:{own}"))
+            })
+        };
+        self.exactly(name)
+            .or_else(|| by_alias("_"))
+            .or_else(|| by_alias("__"))
     }
 
     fn exactly(&self, name: &str) -> Option<&Arc<Tool>> {
@@ -317,6 +333,7 @@ mod tests {
         let found = |name: &str| catalog.find(name).map(|tool| tool.name.as_str());
         assert_eq!(found("test_api:get_data"), Some("test_api:get_data"));
         assert_eq!(found("test_api_get_data"), Some("test_api:get_data"));
+        assert_eq!(found("test_api__get_data"), Some("test_api:get_data"));
         assert_eq!(found("test:api_get_data"), None);
         assert_eq!(found(&"_".repeat(100_000)), None);
         // Internal tools can't be found.
@@ -364,9 +381,9 @@ mod tests {
         let expected = [
             "Manifest 0.toml is invalid: provider.auth_key_name: auth_type 'bearer' needs it",
             "Manifest 0.toml is invalid: tools[0].name: a tool needs a name of at most 256 characters",
-            "Manifest 0.toml is invalid: tools[0].method: unknown method 'BREW'",
+            "Manifest 0.toml is invalid: tools[0].method: unknown method 'BREW'; known are GET, POST, PUT, DELETE, PATCH",
             "Manifest 0.toml is invalid: tools.t.tags: invalid type: integer `5`, expected a sequence",
-            "Manifest 1.toml is invalid: provider.auth_type: unknown auth type 'magic'",
+            "Manifest 1.toml is invalid: provider.auth_type: unknown auth type 'magic'; known are none, bearer, header, query, basic, oauth2, url",
             "Manifest 1.toml is invalid: provider.auth_generator.command: type 'command' needs it",
             "Manifest 4.toml is invalid: provider.mcp_transport: expected 'stdio' or 'http'",
         ];
@@ -399,6 +416,13 @@ mod tests {
                 provider.insert(key.into(), value.into());
             }
             provider.remove("egress");
+            provider.remove("mcp_url_env");
+            if handler == "mcp" {
+                provider.insert("mcp_transport".into(), "http".into());
+                // Only for a server that ati starts.
+                provider.remove("run_as");
+                provider.insert("mcp_url_env".into(), "THEIR_URL".into());
+            }
             let mut tool = fields::sample_table("tools");
             tool.insert("examples".into(), toml::Value::Array(Vec::new()));
             let mut manifest = toml::Table::new();
@@ -418,7 +442,7 @@ mod tests {
     fn mistakes_that_only_fail_calls_are_warnings() {
         let (catalog, problems, mut warnings) = build(&[
             "[provider]\nname = 'a'\nbase_url = 'http://h'\n[[tools]]\nname = 't'\nendpoint = '/x/{id}'\n\
-             input_schema = { type = 'objekt' }\nresponse = { extract = '$[' }",
+             input_schema = { type = 'objekt' }\nresponse = { extract = '$[', format = 'yaml' }",
         ]);
         assert!(problems.is_empty(), "{problems:?}");
         let mut found = Vec::new();
@@ -427,6 +451,7 @@ mod tests {
         for expected in [
             "{id} is sent as it stands",
             "every call will fail",
+            "unknown format 'yaml' has no effect",
             "arguments are not checked",
         ] {
             assert!(

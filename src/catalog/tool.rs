@@ -11,6 +11,7 @@ use super::invocation::{Dialect, HttpInvocation, Invocation, McpInvocation};
 use super::mcp::ListedTool;
 use super::openapi::Operation;
 use super::provider::{Override, Provider};
+use super::result_format::ResultFormat;
 use super::schema::{Location, Schema};
 use super::search::Haystack;
 use crate::config::Section;
@@ -29,6 +30,7 @@ pub struct Tool {
     pub invocation: Invocation,
     pub schema: Schema,
     pub extract: Option<Extract>,
+    pub format: ResultFormat,
     pub tags: Vec<String>,
     pub hint: Option<String>,
     pub examples: Vec<Value>,
@@ -90,7 +92,13 @@ impl Tool {
         let input: Option<Value> = s.take("input_schema");
         let mut response = s.section("response");
         let extract: Option<String> = response.take("extract");
-        response.ignore("format"); // only --output decides how a result looks
+        let format: Option<toml::Value> = response.take("format");
+        let format = format.as_ref().and_then(toml::Value::as_str);
+        if let Some(fault) = format.and_then(ResultFormat::fault) {
+            let key = format!("tools.{name}.response.format");
+            warnings.push(Problem::new(fault).file(&provider.file).key(key));
+        }
+        let format = format.and_then(ResultFormat::named);
         response.finish_leniently(warnings);
         Some(Tool {
             metrics: METRICS.tool(&provider.name, &name),
@@ -100,6 +108,7 @@ impl Tool {
             description: s.take("description").unwrap_or_default(),
             schema: input.map(Schema::new).unwrap_or_default(),
             extract: extract.map(|path| JsonPath::parse(&path).map_err(|e| e.to_string())),
+            format: format.unwrap_or_default(),
             tags: s.take("tags").unwrap_or_default(),
             hint: s.take("hint"),
             examples: s.take("examples").unwrap_or_default(),
@@ -139,6 +148,7 @@ impl Tool {
             }),
             schema: Schema::new(operation.input_schema),
             extract: extract.map(|path| JsonPath::parse(path).map_err(|e| e.to_string())),
+            format: over.format(),
             tags,
             hint: over.hint.clone(),
             examples: Vec::new(),
@@ -160,6 +170,7 @@ impl Tool {
             }),
             schema: Schema::untrusted(listed.input_schema.clone()),
             extract: None,
+            format: ResultFormat::default(),
             tags: Vec::new(),
             hint: None,
             examples: Vec::new(),
@@ -181,6 +192,7 @@ impl Tool {
                 self.scope.clone()
             },
             extract: self.extract.clone(),
+            format: self.format,
             tags: self.tags.clone(),
             hint: self.hint.clone(),
             examples: self.examples.clone(),

@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, watch};
 
+use super::run::unknown_tool;
 use super::{audit, output, problem_failure, runtime};
 use crate::api::{self, Services};
 use crate::auth::Identity;
@@ -15,15 +16,15 @@ use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{TokenFault, Verifier};
 use crate::call::{self, Args, Context, Counting, Output};
 use crate::catalog::mcp::{Listing, Listings};
-use crate::catalog::{Catalog, Provider, Tool, listing_cache};
+use crate::catalog::{Catalog, Provider, ResultFormat, Tool, listing_cache};
 use crate::clock::unix_now;
-use crate::config::{self, Environment, KeyringSettings, Settings};
+use crate::config::{Environment, KeyringSettings, Settings};
 use crate::error::{CallError, Code, ExecError, Failure};
 use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, SharedState, Watcher};
-use crate::keyring::Places;
+use crate::keyring::{Keyring, Places, Source};
 use crate::request_id::RequestId;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{self, Snapshot};
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
 
@@ -31,8 +32,6 @@ use crate::telemetry::trail::CallTrail;
 const LISTING_TTL: u64 = 3600;
 /// MCP servers that are asked at the same time.
 const CONCURRENT_LISTINGS: usize = 10;
-/// Tools that are suggested for an unknown name.
-const MOST_SUGGESTIONS: usize = 20;
 
 /// A snapshot of this machine, without a keyring: only a call that needs a credential loads that.
 pub struct Local {
@@ -79,7 +78,7 @@ impl Local {
         self.catalog()
             .find(name)
             .filter(|tool| tool.is_allowed(&self.identity.scopes))
-            .ok_or_else(|| unknown_tool(self.catalog(), &self.identity, name))
+            .ok_or_else(|| unknown_tool(name))
     }
 
     /// Call a tool. Where its name is unknown and could be a tool of an MCP server, that server is
@@ -89,7 +88,7 @@ impl Local {
         name: &str,
         args: Args,
         watcher: Option<Watcher<'_>>,
-    ) -> Result<Printable, Failure> {
+    ) -> Result<Answered, Failure> {
         let known = self.catalog().find(name);
         let unlisted = match known {
             Some(_) => None,
@@ -124,13 +123,15 @@ impl Local {
                 ..session.context()
             };
             let outcome = call::run(request, context).await;
-            let output = outcome.map_err(|error| match error {
-                CallError::UnknownTool(name) => {
-                    unknown_tool(&snapshot.catalog, &self.identity, &name)
-                }
-                error => Failure::from_error(error.code(), error),
+            let finished = outcome.map_err(|error| match error {
+                CallError::UnknownTool(name) => unknown_tool(&name),
+                error => with_key_hint(error, called.or(unlisted), &session.snapshot.keyring),
             })?;
-            Printable::load(output).await
+            Ok(Answered {
+                result: Printable::load(finished.output).await?,
+                format: finished.format,
+                warnings: finished.warnings,
+            })
         })?
     }
 
@@ -247,6 +248,7 @@ impl Local {
         let snapshot = if needs_keys {
             self.with_keyring()?
         } else {
+            self.log_unused_keyring();
             self.snapshot.clone()
         };
         let settings = &snapshot.settings;
@@ -274,8 +276,35 @@ impl Local {
         for warning in warnings {
             tracing::debug!("{warning}");
         }
+        tracing::debug!("keyring: {}", snapshot.keyring.source().as_str());
         Ok(snapshot)
     }
+
+    /// Which keyring a tool with a credential would use. The one-shot key is left alone.
+    fn log_unused_keyring(&self) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        let places = Places {
+            consume: false,
+            ..self.snapshot.settings.keyring.places.clone()
+        };
+        match snapshot::command_keyring(&places) {
+            Ok(loaded) => {
+                let source = loaded.keyring.source().as_str();
+                tracing::debug!("keyring: {source}; this call needs no credential");
+            }
+            Err(problem) => tracing::debug!("keyring: {problem}; this call needs no credential"),
+        }
+    }
+}
+
+/// What a call gave.
+pub struct Answered {
+    pub result: Printable,
+    /// How the tool wants its result printed.
+    pub format: ResultFormat,
+    pub warnings: Vec<String>,
 }
 
 /// A result in memory: a command formats it as a whole before it prints it.
@@ -383,34 +412,20 @@ fn listing_failure(error: McpError) -> Failure {
     Failure::from_error(code, error)
 }
 
-fn unknown_tool(catalog: &Catalog, identity: &Identity, name: &str) -> Failure {
-    let mut message =
-        format!("Unknown tool: '{name}'. Run 'ati tool list' to see available tools.");
-    let prefix = name.split(':').next().unwrap_or_default();
-    if let Some(absence) = absence(prefix) {
-        let message = format!("Unknown tool: '{name}'. Provider '{prefix}': {absence}");
-        return Failure::new(Code::ToolNotFound, message);
-    }
-    let of_provider: Vec<&str> = catalog
-        .visible(&identity.scopes)
-        .filter(|tool| tool.provider.name == prefix)
-        .map(|tool| tool.name.as_str())
-        .take(MOST_SUGGESTIONS)
-        .collect();
-    if !of_provider.is_empty() {
-        message += " Did you mean one of:";
-        for tool in of_provider {
-            message += &format!("\n  - {tool}");
+/// The failure of a call. Where a credential is missing, with the command that stores it.
+fn with_key_hint(error: CallError, provider: Option<&Arc<Provider>>, keyring: &Keyring) -> Failure {
+    let code = error.code();
+    let failure = Failure::from_error(code, error);
+    let names = provider.map(|provider| provider.key_names());
+    let mut names = names.unwrap_or_default().into_iter();
+    let missing = names.find(|name| keyring.get(name).is_none());
+    match missing.filter(|_| code == Code::MissingKey) {
+        Some(name) if keyring.source() == Source::Persistent => {
+            failure.hint(format!("ati edge keyring set {name}"))
         }
+        Some(name) => failure.hint(format!("ati key set {name} - reads it from standard input")),
+        None => failure,
     }
-    Failure::new(Code::ToolNotFound, message)
-}
-
-/// Why a provider of this machine has no tools, where its handler isn't built in.
-fn absence(provider: &str) -> Option<String> {
-    let manifests = config::read_manifests(&config::ati_dir(), &mut Vec::new());
-    let mut named = manifests.iter().filter(|it| it.name == provider);
-    named.find_map(|manifest| manifest.handler.absence())
 }
 
 /// The caller, by its session token. Where no JWT keys are configured, no token is needed and every

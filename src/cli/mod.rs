@@ -16,12 +16,14 @@ mod local;
 mod man;
 mod mcp_servers;
 mod output;
+mod permissions;
 mod provider;
 mod proxy;
 mod reference;
 mod reload;
 mod remote;
 mod run;
+mod secret_input;
 mod sign;
 mod status;
 mod token;
@@ -246,15 +248,19 @@ pub fn run(cli: Cli) -> ExitCode {
         cli.output
     };
     let format = asked.unwrap_or(Format::Json);
+    let (format, verbose) = match &cli.command {
+        Command::Run(args) => args.options(format, cli.verbose),
+        _ => (format, cli.verbose),
+    };
     let audience = cli.command.audience();
     if let Some(audience) = audience {
-        telemetry::init(audience, cli.verbose);
+        telemetry::init(audience, verbose);
     }
     if cli.command.creates_ati_dir() {
         init::ensure(&config::ati_dir());
     }
     let outcome = match cli.command {
-        Command::Run(args) => run::run(&args, format, cli.verbose),
+        Command::Run(args) => run::run(&args, format, verbose),
         Command::Tool(command) => tool::run(command, format),
         Command::Provider(command) => provider::run(command, asked),
         Command::Auth(auth::Command::Status) => auth::status(format, asked),
@@ -291,7 +297,7 @@ pub fn run(cli: Cli) -> ExitCode {
     };
     let code = match outcome {
         Ok(code) => code,
-        Err(failure) => report(&failure, audience, format, cli.verbose),
+        Err(failure) => report(&failure, audience, format, verbose),
     };
     telemetry::flush();
     ExitCode::from(code)

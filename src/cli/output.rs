@@ -1,6 +1,6 @@
 //! The only writer of stdout. A reader that has closed the pipe is no error.
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
@@ -17,6 +17,17 @@ const LONGEST_MESSAGE: usize = 200;
 
 pub fn line(text: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
+}
+
+/// A text as it is, without a line break behind it; except on a terminal, where the next prompt
+/// would follow it.
+pub fn exact(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes());
+    if out.is_terminal() && !text.ends_with('\n') {
+        let _ = writeln!(out);
+    }
+    let _ = out.flush();
 }
 
 pub fn pretty(value: &impl Serialize) {
@@ -123,7 +134,7 @@ fn inline(value: &Value) -> String {
 
 /// Headers and rows: a row for each object of a list, or the keys and values of one object. `None`
 /// for other shapes.
-fn as_table(value: &Value) -> Option<(Vec<String>, Vec<Vec<String>>)> {
+pub fn as_table(value: &Value) -> Option<(Vec<String>, Vec<Vec<String>>)> {
     let cell = |value: Option<&Value>| match value {
         None | Some(Value::Null) => String::new(),
         Some(value) => inline(value),

@@ -8,9 +8,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use http::header::{CONTENT_TYPE, DATE, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use url::Url;
 
 pub use refused::{TokenRefusal, signature_hint};
@@ -20,6 +20,8 @@ use super::{problem_failure, runtime};
 use crate::auth::sandbox::{self, SandboxKey};
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::signature;
+use crate::call::WARNING_HEADER;
+use crate::catalog::{ResultFormat, result_format};
 use crate::clock::unix_now;
 use crate::config;
 use crate::egress::{self, ClientIdentity};
@@ -52,6 +54,23 @@ struct Envelope {
     error: Option<String>,
 }
 
+/// A call that the proxy has made.
+pub struct Called {
+    pub result: Box<RawValue>,
+    /// How the tool wants its result printed.
+    pub format: ResultFormat,
+    pub warning: Option<String>,
+}
+
+/// The body of a call. The arguments stay as they were written.
+#[derive(Serialize)]
+struct CallBody<'a> {
+    tool_name: &'a str,
+    args: &'a RawValue,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    raw_args: &'a [String],
+}
+
 /// An HTTP response of the proxy.
 pub struct Response {
     /// The proxy's id of this request.
@@ -69,6 +88,8 @@ pub struct Response {
     pub signature_status: Option<String>,
     /// Seconds by which the proxy's clock is ahead of this machine's.
     pub clock_ahead: Option<i64>,
+    format: ResultFormat,
+    warning: Option<String>,
 }
 
 impl Remote {
@@ -130,20 +151,24 @@ impl Remote {
         url.as_str().trim_end_matches('/').to_owned()
     }
 
-    /// `POST /call`. The words of the command line are sent too, for tools that are programs.
+    /// `POST /call`. The words of the command line are sent too: for tools that are programs, and
+    /// for the texts as they were typed.
     /// `request_id` becomes the proxy's id of the call, whatever its answer is.
     pub fn call(
         &self,
         tool: &str,
-        args: &Value,
+        args: &RawValue,
         words: &[String],
         request_id: &mut Option<RequestId>,
-    ) -> Result<Box<RawValue>, Failure> {
-        let mut body = json!({"tool_name": tool, "args": args});
-        if !words.is_empty() {
-            body["raw_args"] = json!(words);
-        }
-        let answer = self.ask(Method::POST, "call", &[], Some(body.to_string()))?;
+    ) -> Result<Called, Failure> {
+        let body = CallBody {
+            tool_name: tool,
+            args,
+            raw_args: words,
+        };
+        let body = serde_json::to_string(&body)
+            .map_err(|e| Failure::new(Code::ExecutionFailed, "the call").because(e))?;
+        let answer = self.ask(Method::POST, "call", &[], Some(body))?;
         *request_id = answer.request_id;
         if answer.status != 200 {
             return Err(answer.failure(&self.caller));
@@ -153,7 +178,11 @@ impl Remote {
             not_json(message, e)
         })?;
         match envelope.error {
-            None => Ok(envelope.result.unwrap_or_default()),
+            None => Ok(Called {
+                result: envelope.result.unwrap_or_default(),
+                format: answer.format,
+                warning: answer.warning,
+            }),
             Some(error) => {
                 let message = format!("Proxy error (200): {error}");
                 let mut failure = Failure::new(Code::ExecutionFailed, message);
@@ -224,6 +253,10 @@ impl Remote {
             Ok(Response {
                 request_id: id.and_then(|id| RequestId::parse(&id)),
                 status: status.as_u16(),
+                format: text(result_format::HEADER)
+                    .and_then(|name| ResultFormat::named(&name))
+                    .unwrap_or_default(),
+                warning: text(WARNING_HEADER),
                 reason: status.canonical_reason().unwrap_or_default(),
                 is_json: text(CONTENT_TYPE.as_str())
                     .is_some_and(|kind| kind.starts_with("application/json")),

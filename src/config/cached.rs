@@ -82,6 +82,9 @@ pub fn path(ati_dir: &Path, name: &str) -> PathBuf {
     folder(ati_dir).join(format!("{name}.json"))
 }
 
+/// Bytes of a cached provider: it may hold an OpenAPI document of 64 MiB, escaped.
+const LARGEST: u64 = 160 << 20;
+
 fn folder(ati_dir: &Path) -> PathBuf {
     ati_dir.join("cache").join("providers")
 }
@@ -115,7 +118,8 @@ pub fn read(ati_dir: &Path) -> Vec<ManifestFile> {
 }
 
 fn read_one(path: &Path) -> Result<ManifestFile, Unusable> {
-    let cached: CachedProvider = serde_json::from_slice(&std::fs::read(path)?)?;
+    let text = crate::files::read_at_most(path, LARGEST)?;
+    let cached: CachedProvider = serde_json::from_slice(&text)?;
     let stem = path.file_stem().and_then(|stem| stem.to_str());
     if stem != Some(&cached.name) || !is_provider_name(&cached.name) {
         return Err(Unusable::WrongName);

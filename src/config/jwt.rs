@@ -155,7 +155,7 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
     if path.as_os_str().is_empty() {
         return Err("set, but empty".to_owned());
     }
-    std::fs::read(path)
+    crate::files::read(path)
         .map(Zeroizing::new)
         .map_err(|e| format!("{}: can't be read: {e}", path.display()))
 }

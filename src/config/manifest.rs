@@ -76,7 +76,7 @@ pub fn read_manifest(path: &Path) -> Result<ManifestFile, Problem> {
 }
 
 fn read(path: &Path) -> Result<ManifestFile, Problem> {
-    let text = std::fs::read_to_string(path)
+    let text = crate::files::read_text(path)
         .map_err(|e| Problem::new(e.to_string()).intro(Intro::UnparsableManifest))?;
     parse(path, &text)
 }
@@ -124,7 +124,7 @@ pub fn mcp_url_env(ati_dir: &Path, tool: &str) -> Option<String> {
 fn setting_of_tool(ati_dir: &Path, tool: &str, key: &str) -> Option<String> {
     let files = list(&ati_dir.join("manifests"), &mut Vec::new());
     let texts = files.iter().filter_map(|path| {
-        let text = std::fs::read_to_string(path).ok()?;
+        let text = crate::files::read_text(path).ok()?;
         text.contains(key).then_some((path, text))
     });
     for (path, text) in texts {

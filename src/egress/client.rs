@@ -49,7 +49,7 @@ impl Clients {
             settings: settings.clone(),
             guard,
             resolver,
-            ca: ca_file.and_then(|path| std::fs::read(path).ok()),
+            ca: ca_file.and_then(|path| crate::files::read(path).ok()),
             tls: OnceLock::new(),
             made: Mutex::default(),
         }

@@ -69,7 +69,7 @@ fn all(ca_file: Option<&Path>) -> Result<Vec<Pem>, Problem> {
     }
     if let Some(path) = ca_file {
         let problem = |message| Problem::new(message).file(path).key("egress.ca_file");
-        let text = std::fs::read(path).map_err(|e| problem("can't be read").because(&e))?;
+        let text = crate::files::read(path).map_err(|e| problem("can't be read").because(&e))?;
         let own = pem::parse_many(text).map_err(|e| problem("not a PEM file").because(&e))?;
         let own: Vec<Pem> = own
             .into_iter()

@@ -20,18 +20,26 @@ pub enum CallError {
     UnknownTool(String),
     #[error("Access denied: '{0}' is not in your scopes")]
     OutOfScope(String),
+    /// The token's `exp` is over. The leeway is for the check of the token, and not for calls.
+    #[error("Scopes have expired (expired at {0})")]
+    ScopesExpired(u64),
     #[error("Invalid arguments: {name}: {what}")]
     InvalidArgument {
         name: String,
         what: String,
         missing: bool,
     },
+    /// Words of a command line that are no argument, for a tool that isn't a program.
+    #[error("Invalid arguments: {0}")]
+    StrayWords(String),
     #[error("Rate limit exceeded for '{pattern}': {count}/{unit} (limit: {limit}/{unit})")]
     RateLimited {
         pattern: String,
         count: usize,
         limit: u32,
         unit: &'static str,
+        /// Seconds until there is room for a call.
+        retry_after: u64,
     },
     /// `X-Ati-Upstream-Url` is no URL, or the provider takes none.
     #[error("Invalid upstream URL: {0}")]
@@ -159,11 +167,13 @@ impl CallError {
     pub fn status(&self) -> StatusCode {
         match self {
             CallError::UnreadableBody(_) | CallError::UpstreamUrl(_) => StatusCode::BAD_REQUEST,
-            CallError::InvalidRequest(_) | CallError::InvalidArgument { .. } => {
-                StatusCode::UNPROCESSABLE_ENTITY
-            }
+            CallError::InvalidRequest(_)
+            | CallError::InvalidArgument { .. }
+            | CallError::StrayWords(_) => StatusCode::UNPROCESSABLE_ENTITY,
             CallError::UnknownTool(_) => StatusCode::NOT_FOUND,
-            CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => StatusCode::FORBIDDEN,
+            CallError::OutOfScope(_)
+            | CallError::ScopesExpired(_)
+            | CallError::UpstreamDenied(_) => StatusCode::FORBIDDEN,
             CallError::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
             CallError::ProviderDown { .. } => StatusCode::SERVICE_UNAVAILABLE,
             CallError::Exec(_) => StatusCode::BAD_GATEWAY,
@@ -180,8 +190,9 @@ impl CallError {
             CallError::InvalidRequest(_) => "invalid_request",
             CallError::UnknownTool(_) => "unknown_tool",
             CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => "denied",
+            CallError::ScopesExpired(_) => "expired",
             CallError::UpstreamUrl(_) => "invalid_request",
-            CallError::InvalidArgument { .. } => "invalid_arguments",
+            CallError::InvalidArgument { .. } | CallError::StrayWords(_) => "invalid_arguments",
             CallError::RateLimited { .. } => "rate_limited",
             CallError::ProviderDown { .. } => "provider_down",
             CallError::Exec(error) => error.outcome(),
@@ -194,11 +205,13 @@ impl CallError {
         match self {
             CallError::UnknownTool(_) => Code::ToolNotFound,
             CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => Code::ScopeDenied,
+            CallError::ScopesExpired(_) => Code::AuthExpired,
             CallError::InvalidArgument { missing: true, .. } => Code::MissingArg,
             CallError::UnreadableBody(_)
             | CallError::UpstreamUrl(_)
             | CallError::InvalidRequest(_)
-            | CallError::InvalidArgument { .. } => Code::InvalidValue,
+            | CallError::InvalidArgument { .. }
+            | CallError::StrayWords(_) => Code::InvalidValue,
             CallError::RateLimited { .. } => Code::RateExceeded,
             CallError::ProviderDown { .. } => Code::ProviderUnavailable,
             CallError::Exec(error) => error.code(),
@@ -210,6 +223,8 @@ impl CallError {
     pub fn audit_text(&self) -> String {
         if let CallError::Exec(error) = self {
             error.audit_text()
+        } else if let CallError::StrayWords(_) = self {
+            "Invalid arguments: words that belong to no argument".to_owned()
         } else {
             self.to_string()
         }
@@ -217,7 +232,9 @@ impl CallError {
 
     /// Seconds after which the same call may succeed, where that is known.
     pub fn retry_after(&self) -> Option<u64> {
-        if let CallError::ProviderDown { retry_after, .. } = self {
+        if let CallError::ProviderDown { retry_after, .. }
+        | CallError::RateLimited { retry_after, .. } = self
+        {
             Some(*retry_after)
         } else {
             None
@@ -228,8 +245,6 @@ impl CallError {
     pub fn upstream_failure(&self) -> Option<UpstreamFailure> {
         if let CallError::Exec(error) = self {
             error.upstream_failure()
-        } else if let CallError::ProviderDown { .. } = self {
-            Some(UpstreamFailure::new("provider_down"))
         } else {
             None
         }

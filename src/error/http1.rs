@@ -1,18 +1,29 @@
-//! The refusal of a connection over the limit, as HTTP/1.1 bytes: it gets no HTTP session.
+//! Refusals that are written without an HTTP session, as HTTP/1.1 bytes.
 
 use super::{Refusal, RefusalBody};
 
-/// The whole response to a connection over the limit, which closes after it. Made of what
-/// [`Refusal::TooManyConnections`] says.
+/// The whole response to a connection over the limit.
 pub fn too_many_connections_response() -> Vec<u8> {
-    let refusal = Refusal::TooManyConnections;
-    let text = match refusal.body() {
-        RefusalBody::Json(text) | RefusalBody::Text(text) | RefusalBody::Help(text) => text,
-        RefusalBody::Empty | RefusalBody::Call(_) => "".into(),
+    response(&Refusal::TooManyConnections)
+}
+
+/// The whole response to a header without end.
+pub fn header_too_large_response() -> Vec<u8> {
+    response(&Refusal::HeaderTooLarge)
+}
+
+/// What the refusal says; the connection closes after it.
+fn response(refusal: &Refusal) -> Vec<u8> {
+    let (kind, body) = match refusal.body() {
+        RefusalBody::Json(text) | RefusalBody::Help(text) => {
+            let body = serde_json::json!({ "error": text }).to_string();
+            ("application/json", body)
+        }
+        RefusalBody::Text(text) => ("text/plain; charset=utf-8", text.into_owned()),
+        RefusalBody::Empty | RefusalBody::Call(_) => ("text/plain; charset=utf-8", String::new()),
     };
-    let body = serde_json::json!({ "error": text }).to_string();
     let mut head = format!(
-        "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n",
+        "HTTP/1.1 {}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n",
         refusal.status(),
         body.len()
     );

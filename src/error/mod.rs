@@ -15,8 +15,8 @@ mod verdict;
 
 pub use call::{CallError, ExecError, ExecFailure, UpstreamFailure};
 pub use failure::{Cause, Code, Failure};
-pub use http1::too_many_connections_response;
-pub use problem::{Intro, Problem};
+pub use http1::{header_too_large_response, too_many_connections_response};
+pub use problem::{Advice, Intro, Problem, Weight};
 pub use refusal::{AfterRefusal, Refusal, RefusalBody, UpstreamFault};
 pub use success::Success;
 pub use verdict::{BearerFault, TokenFault, Verdict};

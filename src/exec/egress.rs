@@ -4,11 +4,10 @@
 use std::error::Error as _;
 use std::net::IpAddr;
 
-use percent_encoding::percent_decode_str;
 use url::{Origin, Url};
 
 use super::ExecContext;
-use crate::credential::{Attachment, Redactor};
+use crate::credential::{Attachment, Redactor, query};
 use crate::egress::{Blocked, Clients, EgressError, fault};
 use crate::spool::{Spool, SpoolError, Spooled};
 
@@ -35,29 +34,13 @@ pub fn failed(error: &reqwest::Error, origin: &Origin) -> EgressError {
     }
 }
 
-/// Puts a query credential into the URL, in place of any parameter of the same name: a redirect of
-/// the upstream may have kept it, and a caller may have sent one.
+/// Puts a query credential into the URL, in place of any parameter that a server may read under its
+/// name: a redirect of the upstream may have kept it, and a caller may have sent one.
 pub fn append_query(url: &mut Url, pair: &str) {
-    // Names are compared decoded.
-    let named = |pair: &str| {
-        let name = pair.split('=').next().unwrap_or_default().replace('+', " ");
-        percent_decode_str(&name).decode_utf8_lossy().into_owned()
-    };
-    let name = named(pair);
-    let has = url
-        .query()
-        .is_some_and(|query| query.split('&').any(|known| named(known) == name));
-    let query = match url.query() {
-        Some(query) if has => {
-            let others: Vec<&str> = query
-                .split('&')
-                .filter(|known| named(known) != name)
-                .chain([pair])
-                .collect();
-            others.join("&")
-        }
-        Some(query) if !query.is_empty() => format!("{query}&{pair}"),
-        _ => pair.to_owned(),
+    let own = query::name(pair.as_bytes());
+    let query = match query::without(url.query().unwrap_or_default(), own) {
+        rest if rest.is_empty() => pair.to_owned(),
+        rest => format!("{rest}&{pair}"),
     };
     url.set_query(Some(&query));
 }
@@ -160,6 +143,10 @@ mod tests {
                 "http://h/?a=1&key=ours",
             ),
             ("http://h/?", "http://h/?key=ours"),
+            (
+                "http://h/?KEY=theirs&k%65y=too&b=2",
+                "http://h/?b=2&key=ours",
+            ),
         ] {
             let mut url = Url::parse(before).unwrap();
             append_query(&mut url, "key=ours");

@@ -2,8 +2,9 @@
 //! Content-Length and Transfer-Encoding are there, Pingora drops the former before any hook runs:
 //! so this looks at the bytes as received.
 
-use http::HeaderMap;
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{HeaderMap, Version};
 
 use crate::error::Refusal;
 
@@ -26,6 +27,19 @@ pub fn check(
     } else {
         Err(Refusal::AmbiguousFraming)
     }
+}
+
+/// One Host in HTTP/1.1 (RFC 9112, 3.2), or an authority in the request line; never two.
+pub fn check_host(request: &Parts) -> Result<(), Refusal> {
+    let mut hosts = request.headers.get_all(HOST).iter();
+    let is_named = hosts.next().is_some() || request.uri.authority().is_some();
+    if hosts.next().is_some() {
+        return Err(Refusal::Malformed("more than one Host header"));
+    }
+    if request.version == Version::HTTP_11 && !is_named {
+        return Err(Refusal::Malformed("no Host header"));
+    }
+    Ok(())
 }
 
 /// `chunked`, once, and no Content-Length.

@@ -4,6 +4,7 @@
 pub mod forwarded;
 pub mod framing;
 mod identity;
+pub mod target;
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use http::request::Parts;
 use crate::auth::Identity;
 use crate::auth::signature::{self, Mode, Verdict};
 use crate::error::Refusal;
-use crate::route::{self, Builtin, Endpoint, Guard, Match, Route};
+use crate::hop_by_hop;
+use crate::route::{self, Builtin, Endpoint, Guard, Match, Route, SignatureRule};
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::{METRICS, RouteMetrics};
 use identity::Proof;
@@ -100,6 +102,11 @@ pub async fn admit(
 ) -> Result<Admitted, Refusal> {
     // First: where a body's end is ambiguous, what follows may be a part of another request.
     framing::check(&request.headers, raw_header)?;
+    framing::check_host(request)?;
+    // A proxy removes what `Connection` names, and no request can go on without its host.
+    if hop_by_hop::named(&request.headers).any(|name| name.eq_ignore_ascii_case("host")) {
+        return Err(Refusal::HostIsHopByHop);
+    }
 
     // Before routing: routes, exemptions and denials all match the one path that was checked.
     let received = request.uri.path();
@@ -111,8 +118,12 @@ pub async fn admit(
 
     // The signature comes before the token: an unsigned request learns nothing about tokens. It
     // covers the path as received.
-    let signature =
-        |trail: &mut Trail| check_signature(request, received, &path, snapshot, now, trail);
+    let signature = |trail: &mut Trail| {
+        if is_exempt(found, &path, &snapshot.settings.signature) {
+            return Ok(());
+        }
+        check_signature(request, received, snapshot, now, trail)
+    };
     let headers = &request.headers;
     let proof = match found.guard() {
         Guard::Signature => {
@@ -147,23 +158,36 @@ pub async fn admit(
     Ok(Admitted { target })
 }
 
+/// An exempt pattern is about paths. It must not open a route that merely has a path like it: one
+/// that is found by its host, or by a shorter prefix.
+fn is_exempt(found: Match<'_>, path: &str, settings: &signature::Settings) -> bool {
+    match found {
+        Match::Endpoint(_) | Match::Nothing => settings.is_exempt(path),
+        Match::Route(route) => match route.signature {
+            SignatureRule::ByPrefix => settings.is_exempt_below(&route.prefix, path),
+            SignatureRule::Required => false,
+            SignatureRule::Exempt => true,
+        },
+    }
+}
+
 fn check_signature(
     request: &Parts,
     received: &str,
-    path: &str,
     snapshot: &Snapshot,
     now: u64,
     trail: &mut Trail,
 ) -> Result<(), Refusal> {
     let settings = &snapshot.settings.signature;
-    if settings.is_exempt(path) {
-        return Ok(());
-    }
-    let header = request.headers.get(signature::HEADER);
-    let header = header.map(|value| value.as_bytes());
+    let mut headers = request.headers.get_all(signature::HEADER).iter();
+    let header = headers.next().map(|value| value.as_bytes());
     let keys = snapshot.signing.as_deref();
     let method = request.method.as_str();
-    let verdict = signature::check(keys, settings.drift_seconds, header, method, received, now);
+    let verdict = match headers.next() {
+        // Another server on the way may have looked at the other one.
+        Some(_) => Verdict::Malformed,
+        None => signature::check(keys, settings.drift_seconds, header, method, received, now),
+    };
     trail.verdict = Some(verdict);
     if verdict == Verdict::Mismatch
         && tracing::enabled!(target: "ati::sig_verify", tracing::Level::DEBUG)
@@ -203,10 +227,17 @@ fn to_endpoint(
     })
 }
 
+/// An upstream answers these with the request that it got, the route's credential included. Lax
+/// servers ignore the case.
+fn traces(method: &Method) -> bool {
+    ["TRACE", "TRACK"]
+        .iter()
+        .any(|name| method.as_str().eq_ignore_ascii_case(name))
+}
+
 /// Denials come after the guard: a caller that may not use the route learns nothing of them.
 fn to_route(route: &Arc<Route>, request: &Parts, path: &str) -> Result<Forward, Refusal> {
-    // An upstream answers TRACE with the request that it got, the route's credential included.
-    if request.method == Method::TRACE {
+    if traces(&request.method) {
         return Err(Refusal::MethodNotAllowed {
             allow: "GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS",
         });

@@ -99,7 +99,10 @@ impl World {
         signed: bool,
         token: Option<&str>,
     ) -> Result<Admitted, Refusal> {
-        let mut request = http::Request::builder().method(method).uri(path);
+        let mut request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "edge.example");
         if signed {
             let path = path.split('?').next().unwrap();
             request = request.header(

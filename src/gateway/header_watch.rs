@@ -1,12 +1,51 @@
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Which request a client connection is at, and whether its header is still being read. Pingora
-/// bounds single reads only, so the connection's task polls this to find a caller that sends its
-/// header one byte at a time. A request costs two stores and no look at the clock.
+use parking_lot::Mutex;
+
+use super::chunks::ChunkCheck;
+use crate::error::Refusal;
+
+/// Bytes of a request's header over HTTP/1. HTTP/2 has the same limit.
+pub const LARGEST_HEADER: usize = 64 << 10;
+
+const BLANKS: Refusal = Refusal::Malformed("blanks in the request line");
+
+/// Which request a client connection is at, and what its bytes look like before Pingora has parsed
+/// them. Pingora bounds single reads only, so the connection's task polls this to find a caller
+/// that sends its header one byte at a time. It escapes a request line that has blanks in it, and
+/// takes a chunk without a size for the last one, before any hook can see that: so the stream below
+/// Pingora shows its bytes to this watch first.
 #[derive(Debug, Default)]
 pub struct HeaderWatch {
     /// Even while a request's header is awaited, odd while the request is served. It only grows.
     phase: AtomicU64,
+    /// Bytes that the caller has sent on this connection.
+    received: AtomicU64,
+    /// Bytes of them that belong to requests whose header was read.
+    accounted: AtomicU64,
+    /// The bytes of a chunked body are being checked.
+    checking: AtomicBool,
+    /// A byte was written while a header was awaited: Pingora has refused what it couldn't parse.
+    has_answered: AtomicBool,
+    arrival: Mutex<Arrival>,
+}
+
+/// What has arrived of the header that is awaited.
+#[derive(Debug, Default)]
+struct Arrival {
+    /// Bytes since it is awaited.
+    total: usize,
+    /// The last read. What follows the header, once that is complete, is the end of it.
+    last: Vec<u8>,
+    /// How many bytes had come on the connection by its end.
+    last_at: u64,
+    /// The request line has more than two blanks.
+    has_odd_line: bool,
+    /// The beginning was read together with the body of an earlier request, and isn't kept here.
+    is_pipelined: bool,
+    chunks: Option<ChunkCheck>,
+    has_bad_chunk: bool,
 }
 
 /// What a connection was doing when it was polled.
@@ -27,6 +66,30 @@ impl Phase {
 impl HeaderWatch {
     /// The server begins to wait for another request.
     pub fn reading(&self) {
+        self.finish_check();
+        let received = self.received.load(Ordering::Relaxed);
+        let accounted = self.accounted.load(Ordering::Relaxed);
+        // What a caller sends before it has its answer: the beginning of the next request.
+        let early = received.checked_sub(accounted).map(|early| early as usize);
+        let mut arrival = self.arrival.lock();
+        let is_last = arrival.last_at == received;
+        match early.filter(|early| *early == 0 || (is_last && *early <= arrival.last.len())) {
+            Some(early) => {
+                let begin = arrival.last.len() - early;
+                arrival.last.drain(..begin);
+                arrival.total = early;
+                arrival.is_pipelined = false;
+            }
+            None => {
+                self.accounted.store(received, Ordering::Relaxed);
+                arrival.last.clear();
+                arrival.total = 0;
+                arrival.is_pipelined = true;
+            }
+        }
+        arrival.has_odd_line = has_blanks(&arrival.last);
+        arrival.last.shrink_to(8 << 10);
+        drop(arrival);
         let next = (self.phase.load(Ordering::Relaxed) | 1) + 1;
         self.phase.store(next, Ordering::Relaxed);
     }
@@ -40,6 +103,147 @@ impl HeaderWatch {
     pub fn phase(&self) -> Phase {
         Phase(self.phase.load(Ordering::Relaxed))
     }
+
+    /// Whether a part of the awaited header has come.
+    pub fn has_begun(&self) -> bool {
+        self.arrival.lock().total > 0
+    }
+
+    /// Whether the awaited header has more bytes than it may have.
+    pub fn is_too_large(&self) -> bool {
+        self.phase().is_reading() && self.arrival.lock().total >= LARGEST_HEADER
+    }
+
+    /// The stream has read these bytes.
+    pub fn received(&self, bytes: &[u8]) -> io::Result<()> {
+        let received = self.received.load(Ordering::Relaxed) + bytes.len() as u64;
+        self.received.store(received, Ordering::Relaxed);
+        if self.phase().is_reading() {
+            let mut arrival = self.arrival.lock();
+            if arrival.total == 0 {
+                arrival.has_odd_line = has_blanks(bytes);
+            }
+            arrival.total += bytes.len();
+            arrival.last_at = received;
+            arrival.last.clear();
+            arrival.last.extend_from_slice(bytes);
+        } else if self.checking.load(Ordering::Relaxed) {
+            let mut arrival = self.arrival.lock();
+            if let Some(chunks) = &mut arrival.chunks
+                && chunks.feed(bytes).is_err()
+            {
+                arrival.has_bad_chunk = true;
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "a malformed chunk",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The stream has written something.
+    pub fn wrote(&self) {
+        if self.phase().is_reading() {
+            self.has_answered.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// What a connection ended with whose last header never became a request: answered by Pingora,
+    /// which couldn't parse it, or by the stream, for which it was too large.
+    pub fn refusal_of_unparsed(&self) -> Option<Refusal> {
+        if self.is_too_large() {
+            return Some(Refusal::HeaderTooLarge);
+        }
+        let answered = self.phase().is_reading() && self.has_answered.load(Ordering::Relaxed);
+        answered.then_some(Refusal::Malformed("the request can't be parsed"))
+    }
+
+    /// Looks at the bytes of a request whose header is complete: `header` bytes long, followed by a
+    /// body of this length.
+    pub fn inspect(&self, header: usize, body: BodyLength) -> Result<Inspected, Refusal> {
+        let mut arrival = self.arrival.lock();
+        arrival.has_bad_chunk = false;
+        if header > LARGEST_HEADER {
+            return Err(Refusal::HeaderTooLarge);
+        }
+        // First: Pingora has escaped the blanks, so that the header is longer than what came.
+        if arrival.has_odd_line && !arrival.is_pipelined {
+            return Err(BLANKS);
+        }
+        if arrival.is_pipelined || arrival.total < header {
+            // What was read with the request before isn't here to be looked at.
+            let unseen = match body {
+                BodyLength::Chunked => Inspected::UnseenChunks,
+                BodyLength::Known(_) => Inspected::Fine,
+            };
+            return Ok(unseen);
+        }
+        let accounted = &self.accounted;
+        let before = accounted.load(Ordering::Relaxed);
+        match body {
+            BodyLength::Known(length) => {
+                accounted.store(before + header as u64 + length, Ordering::Relaxed);
+            }
+            BodyLength::Chunked => {
+                accounted.store(before + header as u64, Ordering::Relaxed);
+                let follows = arrival.total - header;
+                let from = arrival.last.len().saturating_sub(follows);
+                let mut chunks = ChunkCheck::new();
+                chunks
+                    .feed(&arrival.last[from..])
+                    .map_err(|_| Refusal::BadRequest)?;
+                arrival.chunks = Some(chunks);
+                self.checking.store(true, Ordering::Relaxed);
+            }
+        }
+        Ok(Inspected::Fine)
+    }
+
+    fn finish_check(&self) {
+        if !self.checking.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let chunks = self.arrival.lock().chunks.take();
+        if let Some(length) = chunks.and_then(|chunks| chunks.length()) {
+            self.accounted.fetch_add(length, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether reading the body failed because of a malformed chunk.
+    pub fn has_bad_chunk(&self) -> bool {
+        self.arrival.lock().has_bad_chunk
+    }
+}
+
+/// The length of a request's body, as its header says it.
+#[derive(Debug, Clone, Copy)]
+pub enum BodyLength {
+    Known(u64),
+    Chunked,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Inspected {
+    Fine,
+    /// The chunks were read together with an earlier request, so the connection must not be used
+    /// for another request after this one.
+    UnseenChunks,
+}
+
+/// A request line has exactly two blanks (RFC 9112, 3).
+fn has_blanks(bytes: &[u8]) -> bool {
+    // Empty lines may come before it.
+    let start = bytes
+        .iter()
+        .position(|byte| !matches!(byte, b'\r' | b'\n'))
+        .unwrap_or(bytes.len());
+    let bytes = &bytes[start..];
+    let end = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len());
+    let blanks = bytes[..end]
+        .iter()
+        .filter(|byte| matches!(byte, b' ' | b'\t'));
+    blanks.count() > 2
 }
 
 #[cfg(test)]
@@ -62,5 +266,92 @@ mod tests {
         let mut unique = seen.clone();
         unique.dedup();
         assert_eq!(seen, unique);
+    }
+
+    const CHUNKED: &str = "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n";
+
+    fn serve(watch: &HeaderWatch, header: &str, body: BodyLength) -> Result<Inspected, Refusal> {
+        watch.serving();
+        watch.inspect(header.len(), body)
+    }
+
+    #[test]
+    fn chunks_are_checked_wherever_they_are_cut() {
+        let body = "5\r\nhello\r\n\r\n0\r\n\r\n";
+        for cut in 0..body.len() {
+            let watch = HeaderWatch::default();
+            let first = format!("{CHUNKED}{}", &body[..cut]);
+            watch.received(first.as_bytes()).unwrap();
+            let early = serve(&watch, CHUNKED, BodyLength::Chunked);
+            let late = watch.received(&body.as_bytes()[cut..]);
+            assert!(
+                early.is_err() || (late.is_err() && watch.has_bad_chunk()),
+                "{cut}"
+            );
+        }
+    }
+
+    #[test]
+    fn requests_one_after_another_are_told_apart_from_pipelined_ones() {
+        let watch = HeaderWatch::default();
+        for body in ["0\r\n\r\n", "2\r\nab\r\n0\r\n\r\n"] {
+            watch.received(CHUNKED.as_bytes()).unwrap();
+            assert_eq!(
+                serve(&watch, CHUNKED, BodyLength::Chunked),
+                Ok(Inspected::Fine)
+            );
+            watch.received(body.as_bytes()).unwrap();
+            watch.reading();
+        }
+        // In one read: seen, and told apart.
+        let get = "GET / HTTP/1.1\r\nhost: h\r\n\r\n";
+        let together = format!("{get}{CHUNKED}0\r\n\r\n{get}{CHUNKED}\r\n");
+        watch.received(together.as_bytes()).unwrap();
+        for _ in 0..2 {
+            let seen = serve(&watch, get, BodyLength::Known(0));
+            assert_eq!(seen, Ok(Inspected::Fine));
+            watch.reading();
+            let chunked = serve(&watch, CHUNKED, BodyLength::Chunked);
+            if chunked == Err(Refusal::BadRequest) {
+                return;
+            }
+            assert_eq!(chunked, Ok(Inspected::Fine));
+            watch.reading();
+        }
+        panic!("the chunk without a size was not seen");
+    }
+
+    #[test]
+    fn chunks_that_were_read_with_an_earlier_body_are_not_seen() {
+        let watch = HeaderWatch::default();
+        let post = "POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\n";
+        watch.received(post.as_bytes()).unwrap();
+        serve(&watch, post, BodyLength::Known(3)).unwrap();
+        let rest = format!("abc{CHUNKED}");
+        watch.received(rest.as_bytes()).unwrap();
+        watch.reading();
+        let unseen = serve(&watch, CHUNKED, BodyLength::Chunked);
+        assert_eq!(unseen, Ok(Inspected::UnseenChunks));
+    }
+
+    #[test]
+    fn blanks_in_the_target_and_headers_without_end_are_noticed() {
+        for (line, odd) in [
+            ("GET /a HTTP/1.1\r\n", false),
+            ("\r\nGET /a HTTP/1.1\r\nx: a b c d\r\n", false),
+            ("GET /a b HTTP/1.1\r\n", true),
+            ("GET  /a HTTP/1.1\r\n", true),
+            ("GET /a\tb HTTP/1.1\r\n", true),
+        ] {
+            let watch = HeaderWatch::default();
+            watch.received(line.as_bytes()).unwrap();
+            let outcome = serve(&watch, line, BodyLength::Known(0));
+            assert_eq!(outcome == Err(BLANKS), odd, "{line}");
+        }
+        let watch = HeaderWatch::default();
+        watch.received(&[b'x'; LARGEST_HEADER - 1]).unwrap();
+        assert!(!watch.is_too_large());
+        watch.received(b"x").unwrap();
+        assert!(watch.is_too_large());
     }
 }

@@ -1,5 +1,7 @@
+use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
+use http::Method;
 use pingora_error::Error;
 use pingora_http::RequestHeader;
 use pingora_proxy::Session;
@@ -10,6 +12,7 @@ use super::request_filter::job_header;
 use crate::error::{Refusal, UpstreamFailure};
 use crate::route::Match;
 use crate::telemetry::audit::{self, Audit, RouteEntry};
+use crate::telemetry::metrics::METRICS;
 use crate::telemetry::record::{self, Record};
 use crate::text;
 
@@ -83,6 +86,25 @@ fn is_enabled(failure: Option<UpstreamFailure>) -> bool {
         Some(_) => tracing::enabled!(target: "ati::access", Level::WARN),
         None => tracing::enabled!(target: "ati::access", Level::INFO),
     }
+}
+
+/// The metrics and the access line of what never became a request: Pingora couldn't parse its
+/// header, or the header was too large. Its method and path aren't known.
+pub fn record_unparsed(refusal: &Refusal, peer: Option<SocketAddr>) {
+    METRICS.refused(refusal.label());
+    let status = refusal.status().as_u16();
+    // A method that no counter knows is counted as "other".
+    let unknown = Method::from_bytes(b"-").unwrap_or_default();
+    METRICS.route("unmatched").observe(&unknown, status, 0.0);
+    record::emit(Level::INFO, "ati::access", "request", |record| {
+        record
+            .num("status", status.into())
+            .str("route", "unmatched");
+        if let Some(peer) = peer {
+            record.str("peer", &peer.to_string());
+        }
+        record.str("refused", refusal.label());
+    });
 }
 
 /// Who asked, and under which ids the other programs on the way know the request.

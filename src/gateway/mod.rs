@@ -2,6 +2,7 @@
 //! make the decisions; the hooks carry them out.
 
 mod body;
+mod chunks;
 mod ctx;
 mod early_request_filter;
 mod fail_to_connect;
@@ -14,6 +15,7 @@ mod request_body_filter;
 mod request_filter;
 mod respond;
 mod response_filter;
+mod scrub;
 mod stream;
 mod tunnel;
 mod upstream_peer;
@@ -29,6 +31,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
+use http::HeaderMap;
 use pingora_core::connectors::{ConnectorOptions, TransportConnector};
 use pingora_core::modules::http::HttpModules;
 use pingora_core::protocols::l4::socket::SocketAddr;
@@ -39,12 +42,13 @@ use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, Session};
 
 pub use ctx::Ctx;
-pub use header_watch::HeaderWatch;
+pub use header_watch::{HeaderWatch, Phase};
 pub use load::Load;
+pub use logging::record_unparsed;
 
 use crate::api::Services;
 use crate::config::Peer;
-use crate::error::Refusal;
+use crate::error::{Refusal, UpstreamFault};
 use crate::snapshot::Snapshot;
 
 /// The other end of a connection, as the list of trusted proxies knows it.
@@ -97,6 +101,15 @@ fn refuse_because<T>(
 ) -> Result<T> {
     ctx.refusal = Some(refusal);
     Err(Error::because(REFUSED, "", cause))
+}
+
+/// The route's total time is looked at whenever something moves; between that, the upstream's
+/// timeouts bound the silence.
+fn check_total_time(ctx: &mut Ctx) -> Result<()> {
+    if ctx.time_left().is_some_and(|left| left.is_zero()) {
+        return refuse(ctx, Refusal::Upstream(UpstreamFault::Timeout));
+    }
+    Ok(())
 }
 
 /// The innermost cause, in the words of the operating system or of a library. None of Pingora's own
@@ -188,11 +201,11 @@ impl ProxyHttp for Gateway {
 
     async fn upstream_response_filter(
         &self,
-        _: &mut Session,
+        session: &mut Session,
         response: &mut ResponseHeader,
         ctx: &mut Box<Ctx>,
     ) -> Result<()> {
-        upstream_response_filter::run(response, ctx)
+        upstream_response_filter::run(session, response, ctx)
     }
 
     async fn response_filter(
@@ -212,8 +225,30 @@ impl ProxyHttp for Gateway {
         end: bool,
         ctx: &mut Box<Ctx>,
     ) -> Result<Option<Duration>> {
-        upstream_response_body_filter::run(body.as_ref(), end, ctx)?;
+        upstream_response_body_filter::run(body, end, ctx)?;
         Ok(None)
+    }
+
+    fn upstream_response_trailer_filter(
+        &self,
+        _: &mut Session,
+        trailers: &mut HeaderMap,
+        ctx: &mut Box<Ctx>,
+    ) -> Result<()> {
+        if let Some(forward) = ctx.forward() {
+            scrub::trailers(trailers, &forward.route.attachment);
+        }
+        Ok(())
+    }
+
+    /// The last bytes of a scrubbed body, which Pingora writes in place of the trailers.
+    async fn response_trailer_filter(
+        &self,
+        _: &mut Session,
+        _: &mut HeaderMap,
+        ctx: &mut Box<Ctx>,
+    ) -> Result<Option<Bytes>> {
+        Ok(scrub::rest(ctx))
     }
 
     async fn fail_to_proxy(

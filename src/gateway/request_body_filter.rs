@@ -13,5 +13,5 @@ pub(super) fn run(body: Option<&Bytes>, ctx: &mut Ctx) -> Result<()> {
         // As the caller's fault: otherwise Pingora waits for the answer of an HTTP/2 upstream.
         return refuse(ctx, Refusal::TooLarge).map_err(|e: Box<Error>| e.into_down());
     }
-    Ok(())
+    super::check_total_time(ctx)
 }

@@ -1,14 +1,17 @@
-use pingora_error::Result;
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use pingora_error::Result as HookResult;
 use pingora_http::RequestHeader;
 use pingora_proxy::Session;
 use tracing::Level;
 
+use super::header_watch::{BodyLength, Inspected};
 use super::load::RouteGuard;
-use super::{Ctx, refuse};
+use super::{Ctx, HeaderWatch, refuse};
 use crate::auth::signature::{Mode, Verdict};
 use crate::clock::unix_now;
 use crate::error::Refusal;
-use crate::filters;
+use crate::filters::{self, target};
+use crate::hop_by_hop;
 use crate::route::Match;
 use crate::telemetry::metrics::METRICS;
 use crate::telemetry::record;
@@ -24,10 +27,14 @@ pub(super) fn job_header(request: &RequestHeader) -> Option<&str> {
 }
 
 /// Admission. `Ok(false)` means that the request goes on to the next hook.
-pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
+pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> HookResult<bool> {
     let Some(snapshot) = &ctx.snapshot else {
         return refuse(ctx, Refusal::Internal);
     };
+    let inspected = inspect(session, ctx.header_watch.as_deref());
+    if let Err(refusal) = inspected.and_then(|()| to_origin_form(session)) {
+        return refuse(ctx, refusal);
+    }
     let request = session.req_header();
     let raw_header = || session.as_http1().map(|_| session.to_h1_raw());
     let result = filters::admit(request, raw_header, snapshot, unix_now(), &mut ctx.trail).await;
@@ -47,6 +54,46 @@ pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> Result<bool> {
         }
         Err(refusal) => refuse(ctx, refusal),
     }
+}
+
+/// Looks at the request as it came, before Pingora's parser made it tidy.
+fn inspect(session: &mut Session, watch: Option<&HeaderWatch>) -> Result<(), Refusal> {
+    let (Some(watch), Some(http1)) = (watch, session.as_http1()) else {
+        return Ok(());
+    };
+    let headers = &session.req_header().headers;
+    let body = if headers.contains_key(TRANSFER_ENCODING) {
+        BodyLength::Chunked
+    } else {
+        let length = headers
+            .get(CONTENT_LENGTH)
+            .and_then(|value| value.to_str().ok());
+        BodyLength::Known(
+            length
+                .and_then(|text| text.parse().ok())
+                .unwrap_or_default(),
+        )
+    };
+    let inspected = watch.inspect(http1.get_headers_raw_bytes().len(), body)?;
+    if inspected == Inspected::UnseenChunks || hop_by_hop::closes(headers) {
+        session.set_keepalive(None);
+    }
+    Ok(())
+}
+
+/// A target that is a whole URL becomes the path that it names, for all that follows, the upstream
+/// included.
+fn to_origin_form(session: &mut Session) -> Result<(), Refusal> {
+    if session.as_http1().is_none() {
+        return Ok(());
+    }
+    let Some(named) = target::absolute(session.req_header().raw_path())? else {
+        return Ok(());
+    };
+    let request = session.req_header_mut();
+    let host = request.insert_header(HOST, named.authority);
+    let path = request.set_raw_path(&named.path_and_query);
+    host.and(path).map_err(|_| Refusal::UnknownTarget)
 }
 
 /// Scripts of existing deployments search for these records, by message and by `"reason":"valid"`.

@@ -45,6 +45,16 @@ pub(super) async fn run(session: &Session, ctx: &mut Ctx) -> Result<Box<HttpPeer
         peer.options.connection_timeout = Some(left);
         peer.options.total_connection_timeout = Some(left);
     }
+    if let Some(left) = ctx.time_left() {
+        for timeout in [
+            &mut peer.options.connection_timeout,
+            &mut peer.options.total_connection_timeout,
+            &mut peer.options.read_timeout,
+            &mut peer.options.write_timeout,
+        ] {
+            *timeout = timeout.map(|limit| limit.min(left));
+        }
+    }
     ctx.dial.addresses = Some(addresses);
     ctx.dial.attempt();
     Ok(Box::new(peer))

@@ -1,29 +1,75 @@
 use std::time::Instant;
 
-use http::HeaderName;
-use pingora_error::Result;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderName, Method};
+use pingora_error::Result as HookResult;
 use pingora_http::ResponseHeader;
+use pingora_proxy::Session;
 
 use super::early_request_filter::readable_id;
-use super::{Ctx, refuse, respond};
+use super::{Ctx, refuse, respond, scrub};
 use crate::error::{Refusal, UpstreamFault};
 use crate::{hop_by_hop, request_id};
 
-pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> Result<()> {
+/// Informational answers (1xx) that are handed on for one request. More of them are no information.
+const MOST_INFORMATIONAL: u32 = 100;
+
+pub(super) fn run(
+    session: &Session,
+    response: &mut ResponseHeader,
+    ctx: &mut Ctx,
+) -> HookResult<()> {
     ctx.dial.answered = Some(Instant::now());
     // ati asks for no upgrade here: WebSockets are relayed in proxy_upstream_filter.
     if response.status.as_u16() == 101 {
         return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
     }
-    if let Some(forward) = ctx.forward()
-        && !forward.forwards_authorization
-    {
-        forward.route.attachment.observe(response.status.as_u16());
+    super::check_total_time(ctx)?;
+    if response.status.is_informational() {
+        ctx.traffic.informational += 1;
+        if ctx.traffic.informational > MOST_INFORMATIONAL {
+            return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
+        }
+    }
+    if check_lengths(response).is_err() {
+        return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
+    }
+    if let Some(forward) = ctx.forward() {
+        if !forward.forwards_authorization {
+            forward.route.attachment.observe(response.status.as_u16());
+        }
+        scrub::headers(response, &forward.route.attachment)?;
     }
     strip_hop_by_hop(response);
+    let is_head = session.req_header().method == Method::HEAD;
+    if let Err(fault) = scrub::begin(response, ctx, is_head) {
+        return refuse(ctx, Refusal::Upstream(fault));
+    }
     record_upstream_id(response, ctx);
     respond::add_common_headers(response, ctx)
 }
+
+/// One length, as digits, or none: callers differ in how they read two. An answer without a body
+/// has no length. (Of a length next to Transfer-Encoding, Pingora keeps the latter.)
+fn check_lengths(response: &mut ResponseHeader) -> Result<(), TwoLengths> {
+    let status = response.status;
+    if status.is_informational() || status.as_u16() == 204 {
+        response.remove_header(&CONTENT_LENGTH);
+        return Ok(());
+    }
+    let mut lengths = response.headers.get_all(CONTENT_LENGTH).iter();
+    let Some(length) = lengths.next() else {
+        return Ok(());
+    };
+    let is_number = !length.is_empty() && length.as_bytes().iter().all(u8::is_ascii_digit);
+    if is_number && lengths.next().is_none() {
+        Ok(())
+    } else {
+        Err(TwoLengths)
+    }
+}
+
+struct TwoLengths;
 
 /// Keep the upstream's own id for the access line: its operator asks for it.
 pub(super) fn record_upstream_id(response: &ResponseHeader, ctx: &mut Ctx) {

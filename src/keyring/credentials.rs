@@ -1,7 +1,7 @@
 //! The plaintext `credentials` file, which `ati key` edits: pretty JSON, sorted by name, mode 0600.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ impl Credentials {
         files::create_private_dir(&dir)?;
         let lock = files::lock(&dir.join(".credentials.lock"))?;
         let path = dir.join("credentials");
-        let entries = match fs::read(&path).map(Zeroizing::new) {
+        let entries = match files::read(&path).map(Zeroizing::new) {
             Ok(text) => parse(&text)?,
             Err(e) if e.kind() == ErrorKind::NotFound => BTreeMap::new(),
             Err(e) => return Err(e),
@@ -103,6 +103,7 @@ pub fn mask(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn mask_counts_characters_and_not_bytes() {

@@ -3,7 +3,7 @@
 //! then nothing.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -14,6 +14,7 @@ use super::locked::Locked;
 use super::sealed::SessionKey;
 use super::{Keyring, Secret, Source};
 use crate::error::Problem;
+use crate::files;
 
 /// More than any keyring needs, and little enough to read whole.
 const LIMIT: usize = 16 << 20;
@@ -116,6 +117,15 @@ pub fn load(
     })
 }
 
+/// A `keyring.enc`, opened with this key and no other.
+pub fn open_with(path: &Path, sealed: &[u8], key: &SessionKey) -> Result<Keyring, Problem> {
+    let plain = key
+        .open(sealed)
+        .map_err(|e| Problem::new(e.to_string()).file(path))?;
+    let entries = entries::parse(plain.as_slice()).map_err(|e| malformed(path, &e))?;
+    Ok(Keyring::new(entries, Source::Persistent).sealed_with(key))
+}
+
 /// `ATI_KEY_<NAME>` variables, names in lower case. Empty ones are skipped.
 pub fn load_environment() -> Keyring {
     let entries = std::env::vars_os()
@@ -206,7 +216,7 @@ enum Candidate {
 /// Opens, unlinks, then reads: without a name, no other process can read it.
 fn one_shot(places: &Places) -> Result<Option<SessionKey>, Problem> {
     let path = &places.one_shot;
-    let mut file = match File::open(path) {
+    let mut file = match files::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(unreadable(path, &e)),

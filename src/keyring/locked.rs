@@ -71,7 +71,7 @@ impl Locked {
 
     /// Reads a whole file. Its content touches no other memory.
     pub fn read_file(path: &Path, limit: usize) -> io::Result<Self> {
-        Self::read(&mut File::open(path)?, limit)
+        Self::read(&mut crate::files::open(path)?, limit)
     }
 
     pub fn read(file: &mut File, limit: usize) -> io::Result<Self> {

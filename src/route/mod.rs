@@ -8,7 +8,7 @@ mod rewrite;
 mod table;
 
 pub use builtin::{Builtin, Endpoint, Guard};
-pub use passthrough::{Caps, Route};
+pub use passthrough::{Caps, Route, SignatureRule};
 pub use path::normalise;
 pub use rewrite::Rewritten;
 pub use table::{Match, Table, host_name};

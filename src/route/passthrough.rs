@@ -1,13 +1,15 @@
 //! A compiled passthrough route: its rules for paths, its upstream and its credential.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderValue;
 
 use super::Guard;
 use super::path;
 use super::rewrite::{self, Rewritten};
-use crate::credential::Attachment;
+use crate::credential::{Attachment, query};
 use crate::egress::Upstream;
 use crate::error::Refusal;
 use crate::pattern::Pattern;
@@ -17,6 +19,7 @@ pub struct Route {
     pub name: String,
     pub prefix: String,
     pub guard: Guard,
+    pub signature: SignatureRule,
     pub(super) strip: bool,
     pub(super) replace: Option<(String, String)>,
     pub(super) deny: Vec<Rule>,
@@ -27,8 +30,24 @@ pub struct Route {
     pub host_header: HeaderValue,
     pub attachment: Arc<Attachment>,
     pub caps: Caps,
+    /// The time that a request may take in all. None: as long as bytes flow.
+    pub total: Option<Duration>,
     pub websockets: bool,
+    /// Secrets are taken out of bodies, too.
+    pub scrub: bool,
     pub metrics: Arc<RouteMetrics>,
+}
+
+/// Whether a request to the route needs a signature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignatureRule {
+    /// Unless an exempt pattern covers the route's own prefix: a route without a host.
+    ByPrefix,
+    /// Always. A route that is found by its host: the exempt patterns are about paths, and any path
+    /// may lead to such a route.
+    Required,
+    /// Never: `signature = "exempt"` in the manifest.
+    Exempt,
 }
 
 /// The largest allowed bodies, in bytes. None means unlimited.
@@ -57,12 +76,6 @@ impl Rule {
     }
 }
 
-fn without_parameters(path: &str) -> String {
-    let segments = path.split('/');
-    let bare = segments.map(|segment| segment.split(';').next().unwrap_or_default());
-    bare.collect::<Vec<_>>().join("/")
-}
-
 impl Route {
     /// The path for the upstream, unless a rule denies it.
     pub fn rewrite(&self, received: &str, decoded: &str) -> Result<Rewritten, Refusal> {
@@ -79,10 +92,18 @@ impl Route {
         Ok(path)
     }
 
-    /// Also checked without path parameters: many servers remove `;x` from every segment.
+    /// A path is denied if any of its readings is: as it is, decoded once more, and each of these
+    /// as a server reads it that removes `;x` from every segment.
     fn denies(&self, path: &str) -> bool {
-        let denied = |path: &str| self.deny.iter().any(|rule| rule.covers(path));
-        denied(path) || (path.contains(';') && denied(&without_parameters(path)))
+        if self.deny.is_empty() {
+            return false;
+        }
+        let covered = |path: &str| self.deny.iter().any(|rule| rule.covers(path));
+        let denied = |path: &str| {
+            let is_lax = path.contains([';', '\\']) || path.contains("//");
+            covered(path) || (is_lax && covered(&path::without_parameters(path)))
+        };
+        denied(path) || path::decoded_again(path).is_some_and(|again| denied(&again))
     }
 
     /// Whether the caller's own Authorization header is sent on instead of the route's credential.
@@ -99,7 +120,12 @@ impl Route {
             .attachment
             .query(with_auth)
             .map(|secret| secret.expose());
-        let query = query.unwrap_or_default().as_bytes();
+        // A server that takes the first of two parameters would take the caller's.
+        let query = match credential {
+            Some(pair) => query::without(query.unwrap_or_default(), query::name(pair)),
+            None => Cow::Borrowed(query.unwrap_or_default()),
+        };
+        let query = query.as_bytes();
         let size =
             self.base_path.len() + path.len() + query.len() + credential.map_or(0, <[u8]>::len) + 2;
         let mut target = Vec::with_capacity(size);
@@ -118,3 +144,6 @@ impl Route {
         target
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,10 @@ pub fn normalise(raw: &str) -> Result<Cow<'_, str>, Refusal> {
     if is_plain(raw) {
         return Ok(Cow::Borrowed(raw));
     }
-    let decoded = percent_decode_str(raw).decode_utf8_lossy();
+    // Overlong forms of a dot or a slash are no UTF-8, and lax servers decode them.
+    let Ok(decoded) = percent_decode_str(raw).decode_utf8() else {
+        return Err(Refusal::UnsafePath("the path is not UTF-8"));
+    };
     if decoded.contains('\\') {
         return Err(Refusal::UnsafePath("backslash in the path"));
     }
@@ -62,6 +65,32 @@ fn has_dot_segment(decoded: &str) -> bool {
         text = Cow::Owned(again);
     }
     true
+}
+
+/// The path as the laxest server might read it: backslashes count as slashes, `;x` is cut off every
+/// segment, and slashes that meet then are one.
+pub fn without_parameters(path: &str) -> String {
+    let mut bare = String::with_capacity(path.len());
+    for segment in path.split(['/', '\\']) {
+        let name = segment.split(';').next().unwrap_or_default();
+        if !name.is_empty() {
+            bare.push('/');
+            bare.push_str(name);
+        }
+    }
+    if bare.is_empty() || path.ends_with('/') {
+        bare.push('/');
+    }
+    bare
+}
+
+/// The path decoded once more, for servers that decode twice. None where that changes nothing.
+pub fn decoded_again(path: &str) -> Option<String> {
+    if !path.contains('%') {
+        return None;
+    }
+    let again = percent_decode_str(path).decode_utf8_lossy();
+    (again != path).then(|| again.into_owned())
 }
 
 fn collapse_slashes(path: Cow<'_, str>) -> Cow<'_, str> {
@@ -107,6 +136,22 @@ mod tests {
     }
 
     #[test]
+    fn lax_reading_cuts_parameters_and_collapses_slashes() {
+        for (path, reading) in [
+            ("/", "/"),
+            ("/;x", "/"),
+            ("/;x/admin", "/admin"),
+            ("/;/;a=1/admin;b/x/", "/admin/x/"),
+            ("/a\\admin", "/a/admin"),
+        ] {
+            assert_eq!(without_parameters(path), reading, "{path}");
+        }
+        assert_eq!(decoded_again("/%61dmin").unwrap(), "/admin");
+        assert_eq!(decoded_again("/100%"), None);
+        assert_eq!(decoded_again("/a"), None);
+    }
+
+    #[test]
     fn path_with_dot_segment_backslash_or_control_is_refused() {
         for raw in [
             "",
@@ -133,6 +178,9 @@ mod tests {
             "/a\tb",
             "/%2525252525252e",
             "/..%252fx",
+            "/%c0%ae%c0%ae/admin",
+            "/a%ff",
+            "/a%c3",
         ] {
             let refusal = normalise(raw).unwrap_err();
             assert_eq!(refusal.status(), 400, "{raw}");

@@ -36,6 +36,7 @@ use crate::config::{self, Environment, Flags, Settings};
 use crate::error::Failure;
 use crate::gateway::Load;
 use crate::snapshot::Snapshot;
+use lifecycle::announce::log_warnings;
 use lifecycle::handover::{self, InheritedListeners, Predecessor, UPGRADE};
 use lifecycle::relaunch;
 use lifecycle::reload::{self, Reloader};
@@ -104,9 +105,7 @@ impl Server {
         let upgrade_socket = upgrade_socket(&settings, &mut inherited);
         let addresses = listeners.addresses()?;
         let built = Snapshot::build(settings, None).map_err(|failure| failed(failure.problems))?;
-        for warning in &built.warnings {
-            warn!("{warning}");
-        }
+        log_warnings(&built.warnings);
         let most_connections = limits::raise_connection_limit();
         let wanted = built.snapshot.settings.limits.connections;
         if wanted > most_connections {

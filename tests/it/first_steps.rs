@@ -56,6 +56,18 @@ fn shell(dir: &Path) -> Option<Child> {
 }
 
 #[test]
+fn quick_start_of_the_readme_is_what_the_example_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let readme = include_str!("../../README.md");
+    let (_, after) = readme.split_once("## Quick start").unwrap();
+    let (_, block) = after.split_once("```sh\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let mut lines = vec!["ati init --example".to_owned()];
+    lines.extend(next_lines(dir.path()));
+    assert_eq!(block.lines().collect::<Vec<_>>(), lines);
+}
+
+#[test]
 fn pasted_lines_of_the_example_end_in_the_answer_of_a_tool() {
     let dir = tempfile::tempdir().unwrap();
     let lines = next_lines(dir.path());

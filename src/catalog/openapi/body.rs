@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 
 use super::document::{Dangling, Document};
-use super::parameter::{Version2Body, Version2Kind, version_2_schema};
+use super::parameter::{Version2Body, Version2Kind, collection_format, version_2_schema};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
@@ -155,6 +155,7 @@ fn form_schema(fields: &[&Value]) -> Value {
             };
             schema["x-ati-style"] = json!(style);
             schema["x-ati-explode"] = json!(explode);
+            schema["x-ati-collection-format"] = json!(collection_format(style, explode));
         }
         properties.insert(name.to_owned(), schema);
         if field["required"] == true {

@@ -159,9 +159,33 @@ impl Parameter<'_> {
             marks.push(("x-ati-style", json!(style)));
             marks.push(("x-ati-explode", json!(explode)));
         }
+        let is_list = |kind: &Value| {
+            kind == "array"
+                || kind
+                    .as_array()
+                    .is_some_and(|kinds| kinds.iter().any(|kind| kind == "array"))
+        };
+        if self.location == "query"
+            && schema.get("type").is_some_and(is_list)
+            && let Some(format) = collection_format(style, explode)
+        {
+            marks.push(("x-ati-collection-format", json!(format)));
+        }
         if self.reserved {
             marks.push(("x-ati-allow-reserved", json!(true)));
         }
         marks
+    }
+}
+
+/// The name that a style of lists has in manifests.
+pub(super) fn collection_format(style: &str, explode: bool) -> Option<&'static str> {
+    match style {
+        "form" | "spaceDelimited" | "pipeDelimited" if explode => Some("multi"),
+        "form" => Some("csv"),
+        "spaceDelimited" => Some("ssv"),
+        "tabDelimited" => Some("tsv"),
+        "pipeDelimited" => Some("pipes"),
+        _ => None,
     }
 }

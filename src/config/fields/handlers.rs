@@ -10,7 +10,7 @@ pub(super) const OPENAPI: Group = Group {
         field(
             "openapi_spec",
             Text,
-            "The document: the name of a file below `specs/`",
+            "The document: the name of a file in `specs/`, or else in `manifests/specs/`",
         ),
         field(
             "openapi_include_operations",
@@ -63,7 +63,11 @@ pub(super) const OPENAPI_OVERRIDES: Group = Group {
             Text,
             "As `extract` of `[tools.response]`",
         ),
-        field("response_format", Text, "Accepted, without effect"),
+        field(
+            "response_format",
+            Word(super::tools::RESULT_FORMATS),
+            "As `format` of `[tools.response]`",
+        ),
     ],
 };
 
@@ -98,6 +102,12 @@ pub(super) const PASSTHROUGH: Group = Group {
              sent in place of the credential",
         )
         .default("`[]`"),
+        field(
+            "signature",
+            Word(&["required", "exempt"]),
+            "Whether a request must be signed. Without it a route with `host_match` requires a \
+             signature, and one without is exempt if an exempt path covers its `path_prefix`",
+        ),
         field("connect_timeout_seconds", Number, "For TCP and TLS").default("5"),
         field(
             "read_timeout_seconds",
@@ -105,6 +115,12 @@ pub(super) const PASSTHROUGH: Group = Group {
             "For each pause of the upstream",
         )
         .default("300"),
+        field(
+            "total_timeout_seconds",
+            Number,
+            "For the whole request, also while bytes flow; not for WebSockets",
+        )
+        .default("none"),
         field(
             "idle_timeout_seconds",
             Number,
@@ -114,6 +130,12 @@ pub(super) const PASSTHROUGH: Group = Group {
         field("max_request_bytes", Number, "0 is unlimited").default("100 MiB"),
         field("max_response_bytes", Number, "0 is unlimited").default("500 MiB"),
         field("forward_websockets", Flag, "Relay WebSocket connections").default("`false`"),
+        field(
+            "scrub",
+            Flag,
+            "Take the route's credentials out of bodies, too; headers never have them",
+        )
+        .default("`false`"),
     ],
 };
 

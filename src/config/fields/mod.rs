@@ -9,6 +9,7 @@ mod tests;
 mod tools;
 
 pub use schema::json_schema;
+pub use tools::RESULT_FORMATS;
 
 use super::HandlerKind;
 

@@ -3,6 +3,9 @@ use super::{Group, field};
 
 pub(super) const METHODS: &[&str] = &["GET", "POST", "PUT", "DELETE", "PATCH"];
 
+/// How `ati run --output text` prints a result.
+pub const RESULT_FORMATS: &[&str] = &["text", "json", "markdown_table", "raw"];
+
 pub(super) const TOOLS: Group = Group {
     table: "tools",
     title: "`[[tools]]`",
@@ -42,8 +45,9 @@ pub(super) const RESPONSE: Group = Group {
         field("extract", Text, "JSONPath (RFC 9535)"),
         field(
             "format",
-            Text,
-            "Accepted, without effect: `--output` decides how a result is printed",
-        ),
+            Word(RESULT_FORMATS),
+            "How `ati run --output text` prints the result",
+        )
+        .default("`text`"),
     ],
 };

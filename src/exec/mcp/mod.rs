@@ -147,7 +147,7 @@ impl Target {
     /// Redacts and cuts what a server says in an error: it may repeat the credential. The error of
     /// a server that can't be reached gets its provider and its address.
     fn redact(&self, error: McpError, attachment: &Attachment) -> McpError {
-        let redact = |text: String| attachment.redact_text(text, LONGEST_ERROR);
+        let redact = |text: String| attachment.redact_beginning(&text, LONGEST_ERROR);
         match error {
             McpError::Ended { provider, what } => McpError::Ended {
                 provider,

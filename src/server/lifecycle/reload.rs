@@ -1,18 +1,21 @@
 //! Reload on SIGHUP: a new snapshot replaces the old one as a whole, or the old one stays.
 
 use std::sync::Arc;
-use std::time::{Instant, UNIX_EPOCH};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
-use tracing::{error, info, info_span, warn};
+use tracing::{error, info, info_span};
 use zeroize::Zeroizing;
 
+use super::announce::log_warnings;
 use super::notify;
 use super::reload_checks::warn_about_restart;
 use super::reload_checks::{check_kept_listeners, keep_listeners, lost_protections};
+use super::timed::{self, NoResult};
 use crate::catalog::mcp::{Listing, Listings};
 use crate::catalog::{Catalog, Provider, listing_cache};
 use crate::clock::unix_now;
@@ -22,6 +25,11 @@ use crate::keyring::SessionKey;
 use crate::snapshot::{BuildFailure, Built, Snapshot};
 use crate::telemetry::health;
 use crate::telemetry::metrics::METRICS;
+
+/// How long a reload may take to read and check everything.
+const LONGEST_BUILD: Duration = Duration::from_secs(30);
+/// Builds that may hang at the same time. Each one is a thread.
+const MOST_OVERDUE: usize = 8;
 
 /// What became of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,9 +102,13 @@ pub struct Reloader {
     flags: Flags,
     env: Environment,
     current: Arc<ArcSwap<Snapshot>>,
-    /// Held while a snapshot is built and swapped in, so that one is built at a time and `current`
-    /// doesn't change meanwhile.
-    build_lock: Mutex<BuildState>,
+    /// Held during a reload, so that one is made at a time.
+    turn: Mutex<()>,
+    /// Held while a snapshot is swapped in, so that `current` doesn't change meanwhile. Not while
+    /// one is built: a build that hangs on a file must hold up nothing else.
+    state: Mutex<BuildState>,
+    /// Builds that took too long, and may still end.
+    overdue: AtomicUsize,
     /// What MCP servers have listed, by provider.
     listings: Mutex<Listings>,
     /// Counts the reloads.
@@ -124,7 +136,9 @@ impl Reloader {
             flags,
             env,
             current,
-            build_lock: Mutex::new(BuildState { session_key }),
+            turn: Mutex::new(()),
+            state: Mutex::new(BuildState { session_key }),
+            overdue: AtomicUsize::new(0),
             listings: Mutex::new(listings),
             generation: watch::Sender::new(0),
             last_report: Mutex::default(),
@@ -146,9 +160,9 @@ impl Reloader {
     }
 
     /// Swaps in a snapshot with this listing, unless a reload has meanwhile removed or replaced the
-    /// provider. Blocks while a reload builds.
+    /// provider.
     pub fn publish(&self, provider: &Provider, listing: &Arc<Listing>) -> Published {
-        let _building = self.build_lock.lock();
+        let _swapping = self.state.lock();
         let current = self.current.load_full();
         let server = provider.mcp().map(listing_cache::server_id);
         if mcp_server(&current.catalog, &provider.name) != server {
@@ -180,33 +194,22 @@ impl Reloader {
     }
 
     /// Blocks while files are read, and while another reload runs.
-    pub fn reload(&self) -> ReloadReport {
+    pub fn reload(self: &Arc<Self>) -> ReloadReport {
+        let _turn = self.turn.lock();
         let started = Instant::now();
         notify::reloading();
-        let mut state = self.build_lock.lock();
         let _span = info_span!("reload", generation = *self.generation.borrow() + 1).entered();
         let old = self.current.load_full();
-        let report = match self.build(&old, state.session_key.as_ref()) {
-            Ok(built) => ReloadReport {
-                outcome: "ok",
-                at: unix_now(),
-                loaded: Some(Loaded::of(&self.swap(&old, built, &mut state))),
-                ms: started.elapsed().as_millis() as u64,
-                problems: Vec::new(),
-            },
-            Err(failure) => {
-                // Without the key, whose file is gone, every later reload would fail too.
-                if failure.session_key.is_some() {
-                    state.session_key = failure.session_key;
-                }
-                ReloadReport {
-                    outcome: "failed",
-                    at: unix_now(),
-                    loaded: None,
-                    ms: started.elapsed().as_millis() as u64,
-                    problems: failure.problems.iter().map(ToString::to_string).collect(),
-                }
-            }
+        let (loaded, problems) = match self.build_in_time(&old) {
+            Ok(built) => (Some(Loaded::of(&self.swap(built))), Vec::new()),
+            Err(problems) => (None, problems.iter().map(ToString::to_string).collect()),
+        };
+        let report = ReloadReport {
+            outcome: if loaded.is_some() { "ok" } else { "failed" },
+            at: unix_now(),
+            loaded,
+            ms: started.elapsed().as_millis() as u64,
+            problems,
         };
         // Before it is counted: who sees the count may ask for the report.
         *self.last_report.lock() = Some(report.clone());
@@ -217,6 +220,48 @@ impl Reloader {
             None => "serving; the last reload failed, see the log",
         });
         report
+    }
+
+    /// Builds on a thread of its own, which is given up after [`LONGEST_BUILD`]: a file system that
+    /// hangs must not hold up later reloads.
+    fn build_in_time(self: &Arc<Self>, old: &Arc<Snapshot>) -> Result<Built, Vec<Problem>> {
+        let overdue = self.overdue.load(Ordering::Relaxed);
+        if overdue >= MOST_OVERDUE {
+            let message = format!("{overdue} earlier reloads still wait for a file");
+            return Err(vec![Problem::new(message)]);
+        }
+        let (this, old) = (self.clone(), old.clone());
+        let build = move || {
+            let session_key = this.state.lock().session_key.clone();
+            this.build(&old, session_key.as_ref())
+        };
+        let this = self.clone();
+        let late = move |built: Result<Built, BuildFailure>| {
+            this.overdue.fetch_sub(1, Ordering::Relaxed);
+            this.keep(built.map_or_else(|failure| failure.session_key, |built| built.session_key));
+        };
+        // Counted first: the build may end as soon as it isn't waited for any more.
+        self.overdue.fetch_add(1, Ordering::Relaxed);
+        let built = timed::run(LONGEST_BUILD, build, late);
+        if !matches!(built, Err(NoResult::Overdue(_))) {
+            self.overdue.fetch_sub(1, Ordering::Relaxed);
+        }
+        match built {
+            Ok(Ok(built)) => Ok(built),
+            Ok(Err(failure)) => {
+                self.keep(failure.session_key);
+                Err(failure.problems)
+            }
+            Err(e) => Err(vec![Problem::new("no new snapshot").because(&e)]),
+        }
+    }
+
+    /// Keeps the one-shot key of a build that wasn't used: its file is gone, and without it every
+    /// later reload would fail too.
+    fn keep(&self, session_key: Option<SessionKey>) {
+        if session_key.is_some() {
+            self.state.lock().session_key = session_key;
+        }
     }
 
     /// Builds a snapshot from the files as they are now, and refuses it where it would do less than
@@ -244,11 +289,11 @@ impl Reloader {
     }
 
     /// Replaces the old snapshot, and keeps of it what is still valid.
-    fn swap(&self, old: &Snapshot, mut built: Built, state: &mut BuildState) -> Arc<Snapshot> {
+    fn swap(&self, mut built: Built) -> Arc<Snapshot> {
+        let mut state = self.state.lock();
+        let old = &*self.current.load_full();
         state.session_key = built.session_key.take();
-        for warning in &built.warnings {
-            warn!("{warning}");
-        }
+        log_warnings(&built.warnings);
         built.snapshot.adopt(old);
         forget_changed_credentials(old, &built.snapshot);
         let listings = self.valid_listings(old, &built.snapshot);

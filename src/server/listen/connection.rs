@@ -23,6 +23,10 @@ use crate::snapshot::Snapshot;
 use crate::telemetry::Throttle;
 use crate::telemetry::metrics::METRICS;
 
+/// How often a connection is looked at, at most: limits of a second are rare, and the timer isn't
+/// free.
+const SHORTEST_TICK: Duration = Duration::from_millis(100);
+
 /// An accepted connection. It is registered with no runtime yet: its worker's isn't known.
 pub enum Accepted {
     Tcp(std::net::TcpStream, std::net::SocketAddr),
@@ -169,12 +173,16 @@ async fn http1<S: ByteStream>(
     proxy: Arc<HttpProxy<Gateway>>,
     shutdown: ShutdownWatch,
 ) {
-    let stream = Downstream::new(stream, socket, peer);
     let watch = Arc::new(HeaderWatch::default());
+    let address = peer.as_ref().and_then(|peer| peer.as_inet().copied());
+    let stream = Downstream::new(stream, socket, peer).watched_by(watch.clone());
     let keepalive = limits.keepalive;
     let watched = watch.clone();
     let mut requests = AbortOnDrop(tokio::spawn(async move {
         serve_http1(Box::new(stream), &proxy, &shutdown, keepalive, &watched).await;
+        if let Some(refusal) = watched.refusal_of_unparsed() {
+            gateway::record_unparsed(&refusal, address);
+        }
     }));
     // In a task apart from the requests, so that requests don't pay for the timer.
     tokio::select! {
@@ -192,28 +200,30 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Returns once a request's header has been awaited for longer than it may take. Checks twice in
-/// that time, so it may return half as long after the limit.
+/// Returns once a request's header, or an idle connection's next request, has been awaited for
+/// longer than it may take. Checks four times in that time, so it may return a quarter later.
 async fn header_overdue(watch: &HeaderWatch, limits: &Limits) {
-    let tick = limits.header / 2;
-    let mut seen = watch.phase();
+    let tick = limits.header.min(limits.keepalive) / 4;
+    let tick = tick.max(SHORTEST_TICK);
+    let mut seen = (watch.phase(), watch.has_begun());
     let mut waited = Duration::ZERO;
     loop {
         tokio::time::sleep(tick).await;
-        let now = watch.phase();
-        if now != seen || !now.is_reading() {
+        let now = (watch.phase(), watch.has_begun());
+        let (phase, has_begun) = now;
+        if now != seen || !phase.is_reading() {
             seen = now;
             waited = Duration::ZERO;
             continue;
         }
         waited += tick;
-        // Between requests a caller may be silent for as long as Pingora's keep-alive timeout.
-        let silence = if now.is_first() {
-            Duration::ZERO
-        } else {
+        let is_idle = !has_begun && !phase.is_first();
+        let limit = if is_idle {
             limits.keepalive
+        } else {
+            limits.header
         };
-        if waited >= limits.header + silence {
+        if waited >= limit {
             return;
         }
     }

@@ -1,12 +1,13 @@
 //! A caller's connection as the stream type of Pingora's sessions: a socket behind a write buffer,
 //! so that a response's header and its first bytes leave in one system call. (Only Pingora's own
-//! listeners can switch on the buffer of Pingora's own stream.)
+//! listeners can switch on the buffer of Pingora's own stream.) Over HTTP/1 the connection's watch
+//! sees the bytes before Pingora parses them.
 
 use std::io;
 use std::os::fd::RawFd;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -17,6 +18,10 @@ use pingora_core::protocols::{
     TimingDigest, UniqueID, UniqueIDType,
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufWriter, ReadBuf};
+
+use super::absolute_form::HeadReader;
+use crate::error::header_too_large_response;
+use crate::gateway::HeaderWatch;
 
 /// Enough for a header and a short body.
 const BUFFER: usize = 4096;
@@ -40,6 +45,8 @@ pub struct Downstream<S> {
     socket: RawFd,
     digest: Arc<SocketDigest>,
     established: SystemTime,
+    /// Only HTTP/1 has heads in the bytes of its connection; HTTP/2's library has its own limits.
+    heads: Option<WatchedHeads>,
 }
 
 impl<S: ByteStream> Downstream<S> {
@@ -52,8 +59,33 @@ impl<S: ByteStream> Downstream<S> {
             socket,
             digest: Arc::new(digest),
             established: SystemTime::now(),
+            heads: None,
         }
     }
+
+    /// The same connection over HTTP/1, whose bytes this watch sees.
+    pub fn watched_by(mut self, watch: Arc<HeaderWatch>) -> Self {
+        let reader = HeadReader::new(watch.clone());
+        self.heads = Some(WatchedHeads { reader, watch });
+        self
+    }
+
+    /// Answers a header without end, and says that the caller has closed: Pingora then closes too.
+    fn refuse_header(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let answer = header_too_large_response();
+        match Pin::new(&mut self.stream).poll_write(cx, &answer) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(written) => Poll::Ready(written.map(drop)),
+        }
+    }
+}
+
+/// The heads of a connection's requests, on their way to Pingora.
+#[derive(Debug)]
+struct WatchedHeads {
+    reader: HeadReader,
+    /// Sees what Pingora gets.
+    watch: Arc<HeaderWatch>,
 }
 
 impl<S: ByteStream> AsyncRead for Downstream<S> {
@@ -69,7 +101,17 @@ impl<S: ByteStream> AsyncRead for Downstream<S> {
         {
             return Poll::Ready(Err(e));
         }
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let heads = self.heads.as_ref();
+        if heads.is_some_and(|heads| heads.watch.is_too_large()) {
+            return self.refuse_header(cx);
+        }
+        let Downstream { stream, heads, .. } = &mut *self;
+        let Some(WatchedHeads { reader, watch }) = heads else {
+            return Pin::new(stream).poll_read(cx, buf);
+        };
+        let before = buf.filled().len();
+        ready!(reader.poll_read(Pin::new(stream), cx, buf))?;
+        Poll::Ready(watch.received(&buf.filled()[before..]))
     }
 }
 
@@ -79,6 +121,9 @@ impl<S: ByteStream> AsyncWrite for Downstream<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if let Some(heads) = &self.heads {
+            heads.watch.wrote();
+        }
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 

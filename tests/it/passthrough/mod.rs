@@ -3,8 +3,10 @@
 mod bodies;
 mod egress;
 mod headers;
+mod hostile;
 mod reload;
 mod routing;
+mod scrub;
 
 use serde_json::json;
 

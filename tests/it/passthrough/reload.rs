@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -56,6 +57,35 @@ fn reload_adds_and_removes_routes_and_keeps_them_if_it_fails() {
     std::fs::remove_file(proxy.path("manifests/b.toml")).unwrap();
     proxy.reload();
     assert_eq!(proxy.client().get("/b/x").status, 404);
+}
+
+#[test]
+fn file_that_would_block_fails_one_reload_and_no_later_one() {
+    let upstream = Upstream::echo();
+    let proxy = with_keys()
+        .route("a", &upstream.url(), "path_prefix = '/a'")
+        .start();
+    let manifest = proxy.path("manifests/f.toml");
+    for (name, make) in [
+        ("pipe", &["mkfifo"][..]),
+        ("device", &["ln", "-s", "/dev/zero"][..]),
+    ] {
+        let made = Command::new(make[0])
+            .args(&make[1..])
+            .arg(&manifest)
+            .status();
+        assert!(made.unwrap().success());
+        let failed = proxy.reload();
+        let problems = failed["problems"].as_str().unwrap();
+        assert!(
+            problems.contains("f.toml: it is no regular file"),
+            "{name}: {problems}"
+        );
+        std::fs::remove_file(&manifest).unwrap();
+        assert_eq!(proxy.reload()["message"], "reload done", "{name}");
+    }
+    assert_eq!(proxy.client().get("/a/x").status, 200);
+    proxy.settles(r#"ati_reloads_total{outcome="failed"}"#, 2.0);
 }
 
 /// Sends requests that are signed with the current secret, until it is told to stop.

@@ -1,9 +1,14 @@
 //! `ati run` and `ati tool`.
 
+mod arguments;
 mod commands;
 mod failures;
+mod lossless;
 mod output;
 mod over_tls;
+mod rates;
+mod suggestions;
+mod usage;
 
 use std::path::Path;
 use std::process::Output;

@@ -164,6 +164,15 @@ impl<S: Wire> Client<S> {
         Some(response)
     }
 
+    /// All bytes until the server closes or resets the connection.
+    pub fn read_until_closed(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let ended = self.reader.read_to_end(&mut bytes);
+        let timed_out = ended.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
+        assert!(!timed_out, "the connection stays open");
+        bytes
+    }
+
     /// Whether the server has closed its side, without further bytes.
     pub fn is_closed(&mut self) -> bool {
         matches!(self.reader.read(&mut [0; 1]), Ok(0) | Err(_))

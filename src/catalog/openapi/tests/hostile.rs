@@ -128,7 +128,10 @@ fn hostile_documents_cost_a_bounded_time() {
     for (schemas, name, fits) in [(filter, "N", false), (Value::Object(doubled), "S0", true)] {
         let schema = crate::catalog::schema::Schema::new(body(schemas, name));
         let deep = (0..100).fold(json!({}), |inner, _| json!({"c": inner}));
-        let prepared = schema.prepare(serde_json::Map::from_iter([("a".to_owned(), deep)]));
+        let prepared = schema.prepare(
+            serde_json::Map::from_iter([("a".to_owned(), deep)]),
+            &Default::default(),
+        );
         assert_eq!(prepared.is_ok(), fits, "{name}: {prepared:?}");
     }
     // Each choice tried at each level would be 2^28 checks and more.

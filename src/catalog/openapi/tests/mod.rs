@@ -131,7 +131,7 @@ fn parameters_get_location_and_style() {
             "id": {"type": "string", "x-ati-param-location": "path"},
             "id_query": {"type": "integer", "description": "The other id", "x-ati-param-location": "query", "x-ati-name": "id"},
             "filter": {"type": "object", "x-ati-style": "deepObject", "x-ati-explode": false, "x-ati-param-location": "query"},
-            "tags": {"type": "array", "items": {"type": "string"}, "x-ati-style": "form", "x-ati-explode": false, "x-ati-param-location": "query"},
+            "tags": {"type": "array", "items": {"type": "string"}, "x-ati-style": "form", "x-ati-explode": false, "x-ati-collection-format": "csv", "x-ati-param-location": "query"},
             "X-Trace": {"type": "string", "x-ati-param-location": "header"},
             "session": {"type": "string", "x-ati-param-location": "cookie"},
             "q": {"type": "object", "x-ati-style": "json", "x-ati-explode": false, "x-ati-param-location": "query"},
@@ -140,6 +140,39 @@ fn parameters_get_location_and_style() {
         "x-ati-param-location": "body",
     });
     assert_eq!(operation.input_schema, expected);
+}
+
+#[test]
+fn list_in_the_query_has_its_collection_format() {
+    let list = json!({"type": "array", "items": {"type": "string"}});
+    for (style, explode, format) in [
+        (None, None, json!("multi")),
+        (Some("form"), Some(false), json!("csv")),
+        (Some("spaceDelimited"), Some(false), json!("ssv")),
+        (Some("pipeDelimited"), Some(false), json!("pipes")),
+        (Some("pipeDelimited"), Some(true), json!("multi")),
+        (Some("deepObject"), None, Value::Null),
+    ] {
+        let mut parameter = json!({"name": "tags", "in": "query", "schema": list});
+        if let Some(style) = style {
+            parameter["style"] = json!(style);
+        }
+        if let Some(explode) = explode {
+            parameter["explode"] = json!(explode);
+        }
+        let tags = &one(json!({"parameters": [parameter]})).input_schema["properties"]["tags"];
+        assert_eq!(
+            tags["x-ati-collection-format"], format,
+            "{style:?} {explode:?}"
+        );
+    }
+    let in_path = json!({"name": "id", "in": "path", "schema": list});
+    let in_path = one(json!({"parameters": [in_path]})).input_schema;
+    assert!(
+        in_path["properties"]["id"]
+            .get("x-ati-collection-format")
+            .is_none()
+    );
 }
 
 #[test]
