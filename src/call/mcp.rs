@@ -58,7 +58,12 @@ fn server(
     upstream_override: Option<&Url>,
 ) -> Result<ServerSpec, McpError> {
     match &mcp.transport {
-        Transport::Stdio { command, args, env } => {
+        Transport::Stdio {
+            command,
+            args,
+            env,
+            run_as,
+        } => {
             let env = env
                 .iter()
                 .map(|(name, template)| Ok::<_, McpError>((name.clone(), fill(template, lookup)?)));
@@ -66,6 +71,7 @@ fn server(
                 program: command.clone(),
                 args: args.clone(),
                 env: env.collect::<Result<_, _>>()?,
+                run_as: run_as.clone(),
             })
         }
         Transport::Http { url, .. } => Ok(ServerSpec::Endpoint(match upstream_override {
@@ -81,8 +87,13 @@ fn session_key(call: &Call<'_>, server: &ServerSpec, credential: &CallCredential
     let outbound = &call.provider.outbound;
     let mut key = KeyBuilder::new("mcp session").with(&call.provider.name);
     match server {
-        ServerSpec::Program { program, args, env } => {
-            key.add((program, args));
+        ServerSpec::Program {
+            program,
+            args,
+            env,
+            run_as,
+        } => {
+            key.add((program, args, run_as));
             for (name, value) in env {
                 key.add((name, value.as_str()));
             }

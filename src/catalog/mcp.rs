@@ -10,6 +10,7 @@ use super::outbound::BaseUrl;
 use crate::config::Section;
 use crate::credential::Template;
 use crate::egress;
+use crate::process::RunAs;
 
 /// Characters of `provider:tool`. A longer name is left out of the listing.
 const LONGEST_NAME: usize = 128;
@@ -29,6 +30,8 @@ pub enum Transport {
         command: String,
         args: Vec<String>,
         env: Vec<(String, Template)>,
+        /// The user that it runs as; ati's own where there is none.
+        run_as: Option<RunAs>,
     },
     Http {
         url: BaseUrl,
@@ -50,6 +53,18 @@ impl Mcp {
         let env = env
             .into_iter()
             .map(|(name, value)| (name, Template::parse(&value)));
+        let run_as: Option<String> = s.take("run_as");
+        let run_as = run_as.and_then(|text| match RunAs::parse(&text) {
+            Ok(_) if kind == "http" => {
+                s.problem("run_as", "ati starts no program for mcp_transport = 'http'");
+                None
+            }
+            Ok(run_as) => Some(run_as),
+            Err(e) => {
+                s.problem("run_as", e.to_string());
+                None
+            }
+        });
         let transport = match kind.as_str() {
             "http" => Transport::Http {
                 url: BaseUrl::with_keys(url),
@@ -59,6 +74,7 @@ impl Mcp {
                 command,
                 args,
                 env: env.collect(),
+                run_as,
             },
         };
         if !matches!(kind.as_str(), "stdio" | "http") {

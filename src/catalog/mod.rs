@@ -419,6 +419,8 @@ mod tests {
             provider.remove("mcp_url_env");
             if handler == "mcp" {
                 provider.insert("mcp_transport".into(), "http".into());
+                // Only for a server that ati starts.
+                provider.remove("run_as");
                 provider.insert("mcp_url_env".into(), "THEIR_URL".into());
             }
             let mut tool = fields::sample_table("tools");

@@ -57,6 +57,17 @@ pub fn servers(
 fn fault(provider: &Arc<Provider>, server: Result<ServerSpec, McpError>) -> Option<Fault> {
     let file = provider.file.display();
     let (key, message, fix) = match server {
+        Ok(ServerSpec::Program {
+            run_as: Some(run_as),
+            ..
+        }) if run_as.resolve().is_err() => {
+            let error = run_as.resolve().err()?;
+            let fix = format!(
+                "name a user of this machine in run_as of {file}, and run ati as root or with \
+                 CAP_SETUID and CAP_SETGID: docs/mcp.md"
+            );
+            ("provider.run_as", error.to_string(), fix)
+        }
         Ok(ServerSpec::Program { program, env, .. }) if !program.is_empty() => {
             let error = process::find_program(&program, &env).err()?;
             let message = format!("'{program}': {error}");

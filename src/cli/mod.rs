@@ -30,7 +30,7 @@ mod token;
 mod tool;
 mod transport;
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -146,6 +146,9 @@ enum Command {
     /// Run a program until standard input closes, then end it and everything that it has started
     #[command(hide = true, name = crate::process::SUPERVISE)]
     Supervise {
+        /// The user and group that it runs as, in numbers
+        #[arg(long, value_name = "UID:GID")]
+        run_as: Option<crate::process::Identity>,
         #[arg(last = true, required = true)]
         words: Vec<std::ffi::OsString>,
     },
@@ -289,7 +292,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Plan(words) => words.refuse("ati plan"),
         Command::Mcp(words) => words.refuse("ati mcp"),
         Command::Admin(words) => words.refuse("ati admin"),
-        Command::Supervise { words } => Ok(supervise(&words)),
+        Command::Supervise { words, run_as } => Ok(supervise(&words, run_as)),
         Command::Reference(args) => reference::run(&args),
     };
     let code = match outcome.and_then(|code| output::finish().map(|()| code)) {
@@ -309,13 +312,17 @@ fn version(asked: Option<Format>) {
     );
 }
 
-/// The program's exit code, or 127 as a shell has it where the program can't be run. It prints
-/// nothing: its streams are the program's.
-fn supervise(words: &[std::ffi::OsString]) -> u8 {
-    let ended = words
-        .split_first()
-        .map(|(program, args)| crate::process::supervise(program, args));
-    ended.and_then(Result::ok).unwrap_or(127)
+/// The program's exit code, or 127 as a shell has it where the program can't be run. Its streams
+/// are the program's, so that the reason is all that it may print.
+fn supervise(words: &[std::ffi::OsString], run_as: Option<crate::process::Identity>) -> u8 {
+    let Some((program, args)) = words.split_first() else {
+        return 127;
+    };
+    crate::process::supervise(program, args, run_as).unwrap_or_else(|e| {
+        let program = program.display();
+        let _ = writeln!(std::io::stderr(), "ati: {program} can't be run: {e}");
+        127
+    })
 }
 
 /// Print a failure: a line for people, and a JSON line for scripts where the output is JSON and

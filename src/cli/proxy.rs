@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 
 use crate::config::{self, Environment, Flags, LogFormat};
 use crate::error::Failure;
+use crate::process;
 use crate::server::{Server, Start};
 use crate::telemetry::Audience;
 
@@ -35,6 +36,8 @@ impl Args {
 }
 
 pub fn run(args: Args) -> Result<u8, Failure> {
+    // First: threads that are started later inherit it.
+    process::capabilities::keep_from_children();
     log_panics();
     let env = Environment::read();
     // Only the default folder is created. One that was named has to be there, see config::resolve.

@@ -32,7 +32,7 @@ impl ClientIdentity {
 }
 
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Problem> {
-    std::fs::read(path)
+    crate::files::read(path)
         .map(Zeroizing::new)
         .map_err(|e| Problem::new("can't be read").file(path).because(&e))
 }

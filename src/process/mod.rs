@@ -1,7 +1,10 @@
 //! Child processes. They are started from one thread that lives as long as ati does, get a chosen
 //! environment, and are killed together with everything that they started.
 
+pub mod capabilities;
+mod lineage;
 mod resident;
+mod run_as;
 mod supervisor;
 
 use std::ffi::OsString;
@@ -16,7 +19,9 @@ use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 use zeroize::Zeroizing;
 
+pub use lineage::{ProcessId, adopt_orphans, descends_from, kill_descendants, reap_adopted};
 pub use resident::{COMMAND as SUPERVISE, Lifeline, Resident, Streams, find_program, start};
+pub use run_as::{Identity, RunAs};
 pub use supervisor::supervise;
 
 /// A program to run to its end.

@@ -15,8 +15,9 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
 use zeroize::Zeroizing;
 
-use super::supervisor::kill_descendants;
-use super::{CHILDREN, INHERITED, ProcessError, kill_group};
+use super::lineage::kill_descendants;
+use super::run_as::RunAs;
+use super::{CHILDREN, INHERITED, ProcessError, capabilities, kill_group};
 
 /// The hidden command of ati that runs as the supervisor.
 pub const COMMAND: &str = "__supervise";
@@ -28,6 +29,8 @@ pub struct Resident {
     pub args: Vec<String>,
     /// Its whole environment, PATH and HOME aside. Values may be secrets.
     pub env: Vec<(String, Zeroizing<String>)>,
+    /// The user that it runs as; ati's own where there is none.
+    pub run_as: Option<RunAs>,
 }
 
 /// The standard streams of a running child. The end of its input tells it to end; when the lifeline
@@ -56,15 +59,26 @@ fn spawn(resident: &Resident) -> io::Result<Child> {
     let path = INHERITED.path.clone().unwrap_or_default();
     // Looked up here: the supervisor's stderr is the program's, so that it can't report a failure.
     let program = find_program(&resident.program, &resident.env)?;
+    let user = resident.run_as.as_ref().map(RunAs::resolve).transpose();
+    let user = user.map_err(io::Error::other)?;
     let mut command = Command::new(SUPERVISOR.as_path());
+    command.arg(COMMAND);
+    if let Some(user) = &user {
+        command.args(["--run-as", &user.identity.to_string()]);
+        // The folder that ati runs in may be closed to that user.
+        command.current_dir(user.folder());
+    }
+    let home = user.as_ref().map(|user| user.home.as_os_str());
     command
-        .arg(COMMAND)
         .arg("--")
-        .arg(program)
+        .arg(std::path::absolute(program)?)
         .args(&resident.args)
         .env_clear()
         .env("PATH", path)
-        .envs(INHERITED.home.as_ref().map(|home| ("HOME", home)))
+        .envs(
+            home.or(INHERITED.home.as_deref())
+                .map(|home| ("HOME", home)),
+        )
         .envs(
             resident
                 .env
@@ -75,7 +89,10 @@ fn spawn(resident: &Resident) -> io::Result<Child> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
-    command.spawn()
+    match user {
+        Some(_) => capabilities::lend(capabilities::TO_SWITCH_USERS, || command.spawn()),
+        None => command.spawn(),
+    }
 }
 
 /// The running binary, even where an update has replaced its file.
@@ -134,7 +151,7 @@ pub(super) fn take_streams(mut child: Child) -> Result<Streams, ProcessError> {
                     && let Some(group) = group
                 {
                     // A child can hold its own input open, so that its supervisor waits on.
-                    kill_descendants(group);
+                    kill_descendants(group, None);
                 }
             }
         }

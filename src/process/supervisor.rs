@@ -2,7 +2,6 @@
 //! of the pipe that is the child's input. When the proxy ends, in whatever way, the pipe closes,
 //! and the supervisor kills the child and everything that the child has started.
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::stdin;
 use std::os::fd::OwnedFd;
@@ -19,6 +18,9 @@ use rustix::process::{
     set_child_subreaper, wait,
 };
 
+use super::lineage::kill_descendants;
+use super::run_as::{Identity, become_user};
+
 /// How long a child has to end after its input has closed.
 const GRACE: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(10);
@@ -26,8 +28,17 @@ const TICK: Duration = Duration::from_millis(10);
 const KILL_TIME: Duration = Duration::from_secs(5);
 
 /// Runs the program on the supervisor's own standard streams until the program ends, the input
-/// closes or the parent process is gone. Returns the program's exit code.
-pub fn supervise(program: &OsString, args: &[OsString]) -> std::io::Result<u8> {
+/// closes or the parent process is gone. Returns the program's exit code. With an identity, both
+/// run as that user.
+pub fn supervise(
+    program: &OsString,
+    args: &[OsString],
+    identity: Option<Identity>,
+) -> std::io::Result<u8> {
+    if let Some(identity) = identity {
+        // As another user it could not.
+        with_neutral_score("/proc/self/oom_score_adj", || become_user(identity))?;
+    }
     let parent = getppid();
     let parent = parent.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     // A descendant whose parent has ended becomes a child of the supervisor, and is found.
@@ -117,78 +128,16 @@ fn kill_all(child: Option<Pid>) {
     while begun.elapsed() < KILL_TIME {
         while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
         // Between the listing and a kill, a process may have forked.
-        if kill_descendants(getpid()) == 0 {
+        if kill_descendants(getpid(), None) == 0 {
             return;
         }
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// Kills all descendants of this process. Returns how many there were.
-pub fn kill_descendants(of: Pid) -> usize {
-    let found = descendants(of);
-    for pid in &found {
-        let _ = kill_process(*pid, Signal::KILL);
-    }
-    found.len()
-}
-
-/// Children, their children, and so on, without zombies.
-fn descendants(of: Pid) -> Vec<Pid> {
-    let mut children: HashMap<i32, Vec<(i32, bool)>> = HashMap::new();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else {
-            continue;
-        };
-        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else {
-            continue;
-        };
-        if let Some((parent, lives)) = parent_and_life(&stat) {
-            children.entry(parent).or_default().push((pid, lives));
-        }
-    }
-    let mut found = Vec::new();
-    let mut next = vec![of.as_raw_nonzero().get()];
-    while let Some(pid) = next.pop() {
-        for (child, lives) in children.remove(&pid).unwrap_or_default() {
-            found.extend(Pid::from_raw(child).filter(|_| lives));
-            next.push(child);
-        }
-    }
-    found
-}
-
-/// Reads `/proc/<pid>/stat`: the parent, and whether the process lives. The name in brackets may
-/// contain anything, brackets included. A process whose first thread has ended is shown as a zombie
-/// but lives while it has other threads.
-fn parent_and_life(stat: &str) -> Option<(i32, bool)> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace();
-    let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    let threads: u32 = fields
-        .nth(15)
-        .and_then(|field| field.parse().ok())
-        .unwrap_or(1);
-    Some((parent, state != "Z" || threads > 1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn parent_is_read_whatever_the_process_is_called() {
-        assert_eq!(parent_and_life("12 (node) S 7 12 12 0"), Some((7, true)));
-        assert_eq!(parent_and_life("12 (a) b) R 1) S 7 12"), Some((7, true)));
-        assert_eq!(parent_and_life("12 (gone) Z 7 12"), Some((7, false)));
-        let headless = "12 (a) Z 7 12 12 0 -1 4 0 0 0 0 0 0 0 0 20 0 2 0 99";
-        assert_eq!(parent_and_life(headless), Some((7, true)));
-        assert_eq!(parent_and_life("nonsense"), None);
-        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
-        assert!(parent_and_life(&own).unwrap().1);
-    }
 
     #[test]
     fn child_of_a_spared_process_is_not_spared_by_the_oom_killer() {

@@ -39,6 +39,7 @@ use crate::gateway::Load;
 use crate::snapshot::Snapshot;
 use lifecycle::announce::log_warnings;
 use lifecycle::handover::{self, InheritedListeners, Predecessor, UPGRADE};
+use lifecycle::relaunch;
 use lifecycle::reload::{self, Reloader};
 use listen::bind::Listeners;
 use listen::limits;
@@ -91,8 +92,10 @@ impl Server {
         let (predecessor, mut inherited) = match start {
             Start::Fresh => (None, InheritedListeners::default()),
             Start::Upgrade => {
+                let invitation = relaunch::received_invitation();
+                let invitation = invitation.as_ref().map(|text| text.as_str());
                 let (predecessor, inherited) =
-                    Predecessor::request_listeners(&settings.upgrade_socket)?;
+                    Predecessor::request_listeners(&settings.upgrade_socket, invitation)?;
                 // Read again: the predecessor forwards reloads from now on, and none before.
                 settings = config::resolve(&flags, &env).map_err(failed)?;
                 (Some(predecessor), inherited)

@@ -75,6 +75,7 @@ const ENVIRONMENT: &[&str] = &[
     "keyring/load.rs",
     "process/",
     "server/lifecycle/notify.rs",
+    "server/lifecycle/relaunch.rs",
     "auth/session.rs",
     "auth/sandbox.rs",
     "cli/",

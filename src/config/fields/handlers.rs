@@ -158,6 +158,12 @@ pub(super) const MCP: Group = Group {
             "For `stdio`: its environment; `${name}` is replaced by a credential",
         )
         .default("`{}`"),
+        field(
+            "run_as",
+            Text,
+            "For `stdio`: the user that the program runs as, `user`, `user:group` or `uid:gid`",
+        )
+        .default("ati's own"),
         field("mcp_url", Text, "For `http`: the server's URL"),
         field(
             "mcp_url_env",

@@ -126,7 +126,10 @@ pub fn names(table: &str) -> impl Iterator<Item = &'static str> {
 #[cfg(test)]
 pub fn sample_table(table: &str) -> toml::Table {
     fields_of(table)
-        .map(|field| (field.name.to_owned(), sample(field.kind)))
+        .map(|field| match field.name {
+            "run_as" => (field.name.to_owned(), "user:group".into()),
+            name => (name.to_owned(), sample(field.kind)),
+        })
         .collect()
 }
 

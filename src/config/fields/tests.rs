@@ -33,6 +33,8 @@ fn fields_read_for_tools_are_documented() {
         provider.remove("mcp_url_env");
         if handler == "mcp" {
             provider.insert("mcp_transport".into(), "http".into());
+            // Only for a server that ati starts.
+            provider.remove("run_as");
             provider.insert("mcp_url_env".into(), "THEIR_URL".into());
         }
         let mut tool = sample_table("tools");

@@ -48,6 +48,7 @@ use crate::credential::Attachment;
 use crate::egress::EgressError;
 use crate::exec::credentials::CallCredential;
 use crate::exec::{ExecContext, SharedState};
+use crate::process::RunAs;
 use crate::runtime::{Key, Pool};
 use handshake::Era;
 use session::Session;
@@ -83,6 +84,8 @@ pub enum ServerSpec {
         program: String,
         args: Vec<String>,
         env: Vec<(String, Zeroizing<String>)>,
+        /// The user that it runs as; ati's own where there is none.
+        run_as: Option<RunAs>,
     },
     Endpoint(Url),
 }

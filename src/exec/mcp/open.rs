@@ -107,13 +107,19 @@ async fn connect(
     let provider = &target.provider;
     let link = SessionLink::default();
     let service = match &target.server {
-        ServerSpec::Program { program, args, env } => {
+        ServerSpec::Program {
+            program,
+            args,
+            env,
+            run_as,
+        } => {
             let mut env = env.clone();
             env.extend(attachment.environment());
             let resident = Resident {
                 program: program.clone(),
                 args: args.clone(),
                 env,
+                run_as: run_as.clone(),
             };
             let streams = process::start(resident)
                 .await

@@ -9,7 +9,9 @@ use tokio::sync::{mpsc, watch};
 use tracing::{error, warn};
 
 use super::announce;
-use super::handover::{self, HandoverListeners, NamedSocket, Predecessor, UPGRADE, UpgradeSocket};
+use super::handover::{
+    self, HandoverListeners, NamedSocket, Predecessor, Trust, UPGRADE, UpgradeSocket,
+};
 use super::relaunch::Relaunch;
 use super::reload::Reloader;
 use super::run::{Process, Serving};
@@ -20,6 +22,7 @@ use crate::api::{Discovery, Services};
 use crate::config::Settings;
 use crate::error::{Code, Failure};
 use crate::exec::SharedState;
+use crate::process;
 use crate::server::background::discovery;
 use crate::server::control::Control;
 use crate::server::listen::accept::{self, CallerListener};
@@ -96,6 +99,12 @@ impl Composed {
         let signals = StartingSignals::install()?;
         // What can be expected to fail is done, so the predecessor may stop accepting.
         let is_upgrade = self.predecessor.is_some();
+        let former = self.predecessor.as_ref().map(Predecessor::pid);
+        let trust = Trust::new(
+            self.relaunch.invitation().clone(),
+            self.relaunch.program(),
+            former,
+        );
         let predecessor = match self.predecessor {
             Some(predecessor) => predecessor.take_over()?,
             None => None,
@@ -105,7 +114,7 @@ impl Composed {
         // Only now: before the take-over, the listeners weren't this process's to hand over.
         let (ready, successors) = mpsc::unbounded_channel();
         let control = Control::new(self.shared.clone(), self.addresses.clone());
-        let upgrade = UpgradeSocket::new(self.handover_listeners.clone(), ready, control);
+        let upgrade = UpgradeSocket::new(self.handover_listeners.clone(), ready, control, trust);
         let mut claim = None;
         match self.upgrade_socket {
             Some(socket) => {
@@ -148,6 +157,7 @@ impl Composed {
             admin,
             supervision: tokio::spawn(supervision),
             discovery: tokio::spawn(discovery),
+            reaping: tokio::spawn(process::reap_adopted()),
             claim,
         };
         Ok((process, serving))

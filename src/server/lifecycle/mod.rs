@@ -11,7 +11,7 @@ mod compose;
 mod drain;
 pub mod handover;
 mod notify;
-mod relaunch;
+pub mod relaunch;
 pub mod reload;
 mod reload_checks;
 mod run;

@@ -26,6 +26,7 @@ use super::relaunch::Relaunch;
 use super::reload::Reloader;
 use super::signals::{SignalEvent, Signals};
 use crate::error::{Code, Failure};
+use crate::process;
 use crate::server::background::rates::RateSaver;
 use crate::server::listen::accept::{self, CallerListener};
 use crate::server::listen::workers::Workers;
@@ -35,6 +36,9 @@ impl Server {
     /// Serves until SIGTERM, SIGINT, `stop`, or until a successor has taken over, then drains.
     pub fn run(self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
         let relaunch = Relaunch::record();
+        if let Err(e) = process::adopt_orphans() {
+            warn!(error = %e, "programs can escape from this process by ending their parents");
+        }
         // Accept loops, signals and background work. Requests are served by the workers' runtimes.
         let control = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -64,6 +68,8 @@ pub struct Process {
     pub(super) admin: Option<JoinHandle<()>>,
     pub(super) supervision: JoinHandle<()>,
     pub(super) discovery: JoinHandle<()>,
+    /// Waits for processes whose parents have ended before them.
+    pub(super) reaping: JoinHandle<()>,
     /// Waits for the upgrade socket. None where this process has it.
     pub(super) claim: Option<JoinHandle<()>>,
     pub(super) drain_limit: Duration,

@@ -2,9 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
+use rustix::process::{Pid, getpid};
+
 use super::run::{Draining, Process};
 use super::{drain, notify};
 use crate::exec;
+use crate::process;
 use crate::telemetry;
 
 impl Process {
@@ -19,6 +22,7 @@ impl Process {
         let services = &self.shared.services;
         drain::abandon_calls(&services.abandon).await;
         exec::mcp::close_all(&services.runtime).await;
+        self.end_descendants();
         services.audit.flush();
         if let Some(rate_saver) = draining.rate_saver {
             rate_saver.stop();
@@ -29,6 +33,7 @@ impl Process {
     fn stop_background_work(&self) {
         self.supervision.abort();
         self.discovery.abort();
+        self.reaping.abort();
         if let Some(claim) = &self.claim {
             claim.abort();
         }
@@ -42,6 +47,14 @@ impl Process {
             late.refuse_because_stopping();
         }
         self.handover_listeners.close();
+    }
+
+    /// Ends what has escaped from its supervisor: as an orphan of this process it would no longer
+    /// be known as a descendant. A process that has taken over is spared.
+    fn end_descendants(&self) {
+        let successor = self.relaunch.invitation().pid();
+        let successor = successor.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        process::kill_descendants(getpid(), successor);
     }
 
     async fn stop_accepting(&mut self, draining: &Draining) {

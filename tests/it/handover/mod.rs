@@ -5,12 +5,13 @@ mod protocol;
 mod signal;
 mod systemd;
 mod takeover;
+mod trust;
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::json;
 
@@ -39,13 +40,108 @@ fn predecessor(
         stream.write_all(format!("{offer}\n").as_bytes()).unwrap();
         let mut ready = String::new();
         reader.read_line(&mut ready).unwrap();
-        let pid = ready.trim_end().strip_prefix("ready ").unwrap();
-        before(&stream, pid.parse().unwrap());
+        assert_eq!(ready, "ready\n");
+        let peer = rustix::net::sockopt::socket_peercred(&stream).unwrap();
+        before(&stream, peer.pid.as_raw_nonzero().get() as u32);
         let _ = stream.write_all(b"yours\n");
         let mut answer = String::new();
         let _ = reader.read_line(&mut answer);
         (stream, answer)
     })
+}
+
+/// The program that plays processes at the upgrade socket: tests/it/support/mcp_server.rs.
+fn relay() -> std::path::PathBuf {
+    let folder = Path::new(BINARY).parent().unwrap();
+    folder.join("examples/mcp_server")
+}
+
+/// A proxy with this file as its program.
+fn start_as(setup: Setup, program: &Path) -> Proxy {
+    let original = setup.command();
+    let mut command = Command::new(program);
+    command
+        .env_clear()
+        .args(original.get_args())
+        .stdin(Stdio::null());
+    for (name, value) in original.get_envs() {
+        command.env(name, value.unwrap());
+    }
+    setup.start_with(command)
+}
+
+/// A proxy whose program was replaced by the relay, so that a [`Played`] process is trusted as a
+/// successor. So is the program that the proxy runs.
+pub fn relay_replaces_the_program(setup: Setup) -> Proxy {
+    let path = setup.path().join("ati");
+    symlink(BINARY, &path).unwrap();
+    let proxy = start_as(setup, &path);
+    std::fs::remove_file(&path).unwrap();
+    symlink(relay(), &path).unwrap();
+    proxy
+}
+
+/// A process at the other end of the upgrade socket, played by the test. Listeners that it gets are
+/// dropped. It is killed when the test drops it.
+pub struct Played {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Played {
+    pub fn connect(proxy: &Proxy) -> Self {
+        let mut child = Command::new(relay())
+            .arg("relay")
+            .arg(proxy.path("run/upgrade.sock"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Played {
+            input: child.stdin.take().unwrap(),
+            output: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        }
+    }
+
+    /// A successor that has got the listeners.
+    pub fn successor(proxy: &Proxy) -> Self {
+        let mut successor = Self::connect(proxy);
+        successor.say("upgrade\n");
+        let offer = successor.hear();
+        assert!(offer.contains("listeners"), "{offer}");
+        successor
+    }
+
+    pub fn say(&mut self, words: &str) {
+        self.input.write_all(words.as_bytes()).unwrap();
+    }
+
+    /// The next line, or nothing where the connection has ended.
+    pub fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// All that comes until the connection ends.
+    pub fn hear_all(&mut self) -> String {
+        let mut text = String::new();
+        self.output.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Played {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 fn kill(signal: &str, pid: u32) {
@@ -66,17 +162,8 @@ impl Installed {
     fn start(setup: Setup) -> Self {
         let binary = setup.path().join("ati");
         std::fs::copy(BINARY, &binary).unwrap();
-        let original = setup.command();
-        let mut command = Command::new(&binary);
-        command
-            .env_clear()
-            .args(original.get_args())
-            .stdin(Stdio::null());
-        for (name, value) in original.get_envs() {
-            command.env(name, value.unwrap());
-        }
         Installed {
-            proxy: setup.start_with(command),
+            proxy: start_as(setup, &binary),
             binary,
         }
     }

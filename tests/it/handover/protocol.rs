@@ -1,52 +1,21 @@
 //! The messages between a process and its successor, with one side played by the test.
 
-use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 
-use super::{HALF, Systemd, kill, predecessor};
-use crate::support::PATIENCE;
-use crate::support::ati::{Proxy, Setup};
-
-/// A successor played by the test. It gets the listeners, and drops them.
-struct Successor(BufReader<UnixStream>);
-
-impl Successor {
-    fn ask(proxy: &Proxy) -> Self {
-        let stream = UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut successor = Successor(BufReader::new(stream));
-        successor.say("upgrade\n");
-        assert!(successor.hear().contains("listeners"));
-        successor
-    }
-
-    fn ready(&mut self) {
-        self.say(&format!("ready {}\n", std::process::id()));
-    }
-
-    fn say(&mut self, words: &str) {
-        self.0.get_mut().write_all(words.as_bytes()).unwrap();
-    }
-
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
-        line
-    }
-}
+use super::{HALF, Played, Systemd, kill, predecessor, relay_replaces_the_program};
+use crate::support::ati::Setup;
 
 #[test]
 fn reload_during_a_hand_over_is_passed_to_the_successor() {
-    let mut proxy = Setup::new().start();
+    let mut proxy = relay_replaces_the_program(Setup::new());
     // Half a request, so that the drain takes a while.
     let mut slow = proxy.client();
     slow.write(HALF);
     proxy.settles(r#"ati_in_flight{route="/call"}"#, 1.0);
-    let mut successor = Successor::ask(&proxy);
+    let mut successor = Played::successor(&proxy);
     assert_eq!(proxy.reload()["message"], "reload done");
-    successor.ready();
+    successor.say("ready\n");
     assert_eq!(successor.hear(), "yours\n");
     // A reload between `yours` and `mine` is passed on after `mine`.
     proxy.signal("HUP");
@@ -60,10 +29,10 @@ fn reload_during_a_hand_over_is_passed_to_the_successor() {
     assert_eq!(successor.hear(), "");
     assert_eq!(proxy.wait().code(), Some(0));
     // A reload from before the hand-over isn't passed on: the successor reads the files itself.
-    let mut proxy = Setup::new().start();
+    let mut proxy = relay_replaces_the_program(Setup::new());
     proxy.reload();
-    let mut successor = Successor::ask(&proxy);
-    successor.ready();
+    let mut successor = Played::successor(&proxy);
+    successor.say("ready\n");
     assert_eq!(successor.hear(), "yours\n");
     successor.say("mine\n");
     assert_eq!(successor.hear(), "told\n");
@@ -103,15 +72,16 @@ fn successor_that_dies_before_the_commit_changes_nothing() {
     let setup = Setup::new();
     let path = setup.path().join("notify");
     let systemd = Systemd::listen(&path);
-    let mut proxy = setup.env("NOTIFY_SOCKET", path.to_str().unwrap()).start();
+    let setup = setup.env("NOTIFY_SOCKET", path.to_str().unwrap());
+    let mut proxy = relay_replaces_the_program(setup);
     assert!(systemd.next().starts_with("READY=1"));
     // It dies after `ready`.
-    let mut successor = Successor::ask(&proxy);
-    successor.ready();
+    let mut successor = Played::successor(&proxy);
+    successor.say("ready\n");
     drop(successor);
     // It dies after `yours`.
-    let mut successor = Successor::ask(&proxy);
-    successor.ready();
+    let mut successor = Played::successor(&proxy);
+    successor.say("ready\n");
     assert_eq!(successor.hear(), "yours\n");
     drop(successor);
     proxy.log.wait_for("the new process did not take over");
@@ -127,13 +97,10 @@ fn successor_that_dies_before_the_commit_changes_nothing() {
 
 #[test]
 fn proxy_being_stopped_refuses_a_successor() {
-    let mut proxy = Setup::new().start();
-    let mut stream = UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
-    stream.write_all(b"upgrade\n").unwrap();
-    proxy.log.wait_for("a new process asks for the listeners");
+    let mut proxy = relay_replaces_the_program(Setup::new());
+    let mut successor = Played::successor(&proxy);
     proxy.signal("TERM");
     assert_eq!(proxy.wait().code(), Some(0));
-    let mut said = String::new();
-    stream.read_to_string(&mut said).unwrap();
+    let said = successor.hear_all();
     assert!(said.contains("it is stopping"), "{said}");
 }

@@ -31,6 +31,20 @@ fn sigusr2_starts_the_replaced_binary_as_successor() {
     assert_eq!(installed.proxy.client().get("/health").status, 200);
     let program = std::fs::read_link(format!("/proc/{new}/exe")).unwrap();
     assert_eq!(program, installed.binary.canonicalize().unwrap());
+    // What it was invited with is neither left in its stdin nor among what others can read.
+    let stdin = std::fs::read_link(format!("/proc/{new}/fd/0")).unwrap();
+    assert_eq!(stdin.to_str(), Some("/dev/null"));
+    for readable in ["environ", "cmdline"] {
+        let text = std::fs::read(format!("/proc/{new}/{readable}")).unwrap();
+        let longest = text
+            .split(|byte| !byte.is_ascii_hexdigit())
+            .map(<[u8]>::len);
+        assert!(
+            longest.max() < Some(64),
+            "{}",
+            String::from_utf8_lossy(&text)
+        );
+    }
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! What a successor takes over, and what happens where it cannot.
 
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
@@ -12,6 +11,7 @@ use ati::auth::token::{Claims, Namespace};
 use ati::keyring::SessionKey;
 use serde_json::json;
 
+use super::{Played, relay_replaces_the_program};
 use crate::support::ati::{Log, Proxy, Setup, ati, stderr, write};
 use crate::support::eventually;
 use crate::support::http::Client;
@@ -60,7 +60,8 @@ fn successor_takes_the_sockets_and_the_old_process_ends() {
 
 #[test]
 fn successor_that_cannot_start_changes_nothing() {
-    let mut proxy = Setup::new().conf("[limits]\nconnections = 100\n").start();
+    let setup = Setup::new().conf("[limits]\nconnections = 100\n");
+    let mut proxy = relay_replaces_the_program(setup);
     let mut kept = proxy.client();
     assert_eq!(kept.get("/health").status, 200);
     for (conf, says) in [
@@ -102,10 +103,7 @@ fn successor_that_cannot_start_changes_nothing() {
     );
     assert_eq!(kept.get("/health").status, 200);
     // A successor that dies after it got the listeners.
-    let mut asked = UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
-    asked.write_all(b"upgrade\n").unwrap();
-    proxy.log.wait_for("a new process asks for the listeners");
-    drop(asked);
+    drop(Played::successor(&proxy));
     proxy.log.wait_for("nothing was handed over");
     drop(taken);
     let mut former = proxy.upgrade();

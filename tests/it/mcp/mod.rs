@@ -9,6 +9,7 @@ mod hostile;
 mod listing;
 mod over_http;
 mod processes;
+mod run_as;
 mod session_log;
 
 use std::io::Write;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::handover::{Played, relay_replaces_the_program};
 use crate::support::ati::{Setup, ati, stderr, stdout, write};
 use crate::support::tokens::SIGNING;
 use crate::support::upstream::Upstream;
@@ -164,14 +165,8 @@ fn proxy_is_found_by_the_upgrade_socket_of_its_conf_file() {
 
 #[test]
 fn status_is_answered_while_a_successor_gets_ready() {
-    use std::io::{BufRead, BufReader, Write};
-    let proxy = Setup::new().start();
-    let mut successor =
-        std::os::unix::net::UnixStream::connect(proxy.path("run/upgrade.sock")).unwrap();
-    successor.write_all(b"upgrade\n").unwrap();
-    let mut offer = String::new();
-    BufReader::new(&successor).read_line(&mut offer).unwrap();
-    assert!(offer.contains("listeners"), "{offer}");
+    let proxy = relay_replaces_the_program(Setup::new());
+    let _successor = Played::successor(&proxy);
     let status = json_of(&ati(proxy.dir.path(), &["status"]));
     assert_eq!(status["pid"], proxy.pid());
 }

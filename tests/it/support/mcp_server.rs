@@ -1,7 +1,8 @@
 //! An MCP server over standard streams, of protocol version 2025-06-18. Its argument names the way
 //! in which it misbehaves, if it does.
 
-use std::io::{BufRead, Write};
+use std::io::{BufRead, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -14,6 +15,7 @@ fn main() {
             say_on_stderr("I can't go on");
             std::process::exit(3);
         }
+        "relay" => return relay(&std::env::args().nth(2).unwrap_or_default()),
         "garbage" => loop {
             write("this is no JSON-RPC");
             std::thread::sleep(Duration::from_millis(1));
@@ -53,6 +55,23 @@ fn main() {
         let mode = mode.clone();
         // Calls are served concurrently.
         std::thread::spawn(move || answer(&mode, &message));
+    }
+}
+
+/// No MCP server: connects this process's own streams to a socket, until the socket closes.
+fn relay(socket: &str) {
+    let Ok(mut stream) = UnixStream::connect(socket) else {
+        std::process::exit(4);
+    };
+    if let Ok(mut writing) = stream.try_clone() {
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut writing);
+        });
+    }
+    let mut buffer = [0; 65536];
+    while let Ok(length @ 1..) = stream.read(&mut buffer) {
+        let mut out = std::io::stdout().lock();
+        let _ = out.write_all(&buffer[..length]).and_then(|()| out.flush());
     }
 }
 
@@ -156,6 +175,9 @@ fn list(mode: &str, id: &Value, cursor: &Value) {
         tools[0]["inputSchema"] =
             json!({"type": "object", "$ref": "#/$defs/d0", "$defs": definitions});
     }
+    if mode == "shell" {
+        tools.push(tool("run", json!({})));
+    }
     if mode == "telltale" {
         tools[0]["description"] = json!(std::env::var("GIVEN").unwrap_or_default());
     }
@@ -226,6 +248,14 @@ fn call(mode: &str, id: &Value, params: &Value) {
                 .map(|(name, value)| format!("{name}={value}"))
                 .collect();
             reply(id, content(&all.join("\n")));
+        }
+        "run" => {
+            let ran = std::process::Command::new("sh")
+                .args(["-c", text])
+                .stdin(std::process::Stdio::null())
+                .output();
+            let output = ran.map(|ran| ran.stdout).unwrap_or_default();
+            reply(id, content(&String::from_utf8_lossy(&output)));
         }
         "pid" => reply(id, content(&std::process::id().to_string())),
         "large" => reply(id, content(&"y".repeat(1 << 20))),

@@ -6,13 +6,16 @@
 //!
 //! | from | message | meaning |
 //! |---|---|---|
-//! | successor | `upgrade` | give me your listeners |
+//! | successor | `upgrade`, or `upgrade <invitation>` | give me your listeners |
 //! | predecessor | an offer, JSON | their names and addresses, with their descriptors; or why not |
-//! | successor | `ready <pid>` | everything is loaded, the workers run |
+//! | successor | `ready` | everything is loaded, the workers run |
 //! | predecessor | `yours` | it no longer accepts, and its rate-limit counters are on disk |
 //! | successor | `mine` | **the commit point**: the listeners are the successor's |
 //! | predecessor | `told` | systemd knows the successor as the service's main process |
 //! | predecessor | `reload` | it got a SIGHUP that the successor has to act on |
+//!
+//! **Who may ask** is decided by what the kernel says about the process at the other end (`peer`),
+//! before anything is sent to it. The process that SIGUSR2 starts is invited (`invitation`).
 //!
 //! **Who accepts when.** The predecessor until it sends `yours`; neither between `yours` and
 //! `mine`, when callers wait in the sockets' backlogs; the successor from `mine` on. The
@@ -37,6 +40,8 @@
 //! predecessor gets after the offer may be about files that the successor has read before, so it is
 //! forwarded, once for all that came before `told`, and each one that comes later.
 
+mod invitation;
+mod peer;
 mod predecessor;
 mod socket;
 mod successor;
@@ -48,6 +53,8 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
+pub use invitation::{Invitation, VARIABLE as RELAUNCHED_BY, received as received_invitation};
+pub use peer::Trust;
 pub use predecessor::{Predecessor, PredecessorStream, connect};
 pub use socket::{UpgradeSocket, claim_later, serve};
 pub use successor::{HandoverListeners, STOPPING, Successor};

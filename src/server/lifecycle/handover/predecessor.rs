@@ -37,8 +37,12 @@ pub struct Predecessor {
 }
 
 impl Predecessor {
-    /// Connects to the upgrade socket and receives the listeners.
-    pub fn request_listeners(socket: &Path) -> Result<(Self, InheritedListeners), Failure> {
+    /// Connects to the upgrade socket and receives the listeners. The invitation is what the
+    /// running process has given to this one, if it has started it.
+    pub fn request_listeners(
+        socket: &Path,
+        invitation: Option<&str>,
+    ) -> Result<(Self, InheritedListeners), Failure> {
         let failed = |what: &str| {
             let message = format!("can't take over through {}: {what}", socket.display());
             Failure::new(Code::ExecutionFailed, message)
@@ -57,7 +61,10 @@ impl Predecessor {
         }
         let stream = connect(socket).map_err(not_running)?;
         // If this fails, the read below says why.
-        let _ = send_line(&stream, UPGRADE);
+        let _ = match invitation {
+            Some(invitation) => send_line(&stream, &format!("{UPGRADE} {invitation}")),
+            None => send_line(&stream, UPGRADE),
+        };
         let (offer, sockets) = receive_offer(&stream).map_err(broken)?;
         if let Some(why) = offer.refused {
             return Err(failed(&why));
@@ -76,6 +83,11 @@ impl Predecessor {
         Ok((Predecessor { stream, pid }, inherited))
     }
 
+    /// The running process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// Sends `ready`, waits without a limit until the predecessor has stopped accepting, and
     /// commits with `mine`. When this returns Ok, this process accepts. None: the predecessor died.
     pub fn take_over(self) -> Result<Option<PredecessorStream>, Failure> {
@@ -88,7 +100,7 @@ impl Predecessor {
             Ok(None)
         };
         // If this fails, the read below says why.
-        let _ = send_line(&self.stream, &format!("{READY} {}", std::process::id()));
+        let _ = send_line(&self.stream, READY);
         let _ = self.stream.set_read_timeout(None);
         let mut answer = String::new();
         match line_reader(&self.stream).read_line(&mut answer) {

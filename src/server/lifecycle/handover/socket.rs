@@ -1,6 +1,6 @@
 //! The upgrade socket: who connects to it, and what for.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -12,20 +12,27 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::{debug, info, warn};
 
+use super::peer::{Distrust, Peer, Trust};
 use super::successor::serve_successor;
-use super::wire::{RELOAD, STATUS, UPGRADE, send_refusal};
+use super::wire::{RELOAD, STATUS, UPGRADE, receive_line, send_refusal};
 use super::{
     ANSWER_TIME, HandoverListeners, NamedSocket, STOPPING, Successor, bind_upgrade_socket,
 };
 use crate::backoff::Backoff;
 use crate::server::control::Control;
+use crate::telemetry::Throttle;
+use crate::telemetry::metrics::METRICS;
 
 /// How long a connection may take to say what it is for.
 const FIRST_LINE_TIME: Duration = Duration::from_secs(5);
-const LONGEST_FIRST_LINE: u64 = 64;
+const LONGEST_FIRST_LINE: usize = 128;
+/// How long a process that asks for the listeners waits for another one's hand-over to end. It
+/// gives up itself after [`ANSWER_TIME`].
+const TURN_TIME: Duration = Duration::from_secs(5);
 /// Connections that are served at a time, so that one user's mistake doesn't take all threads.
 const MOST_CONNECTIONS: usize = 16;
 /// After a failure to accept, which is a lack of descriptors.
@@ -33,6 +40,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often a socket that another process has is tried again.
 const CLAIM: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
+/// The `reason` of `ati_refusals_total`.
+const DISTRUSTED: &str = "upgrade_socket";
+const TAKEN: &str = "another process is taking over from it";
 const SAYS_NOTHING: &str = "it was not told what the connection is for; a proxy of another \
     version can't take over";
 
@@ -42,38 +52,71 @@ pub struct UpgradeSocket {
     /// Gets each successor that is ready.
     ready: UnboundedSender<Successor>,
     control: Control,
+    trust: Trust,
+    runtime: Handle,
+    /// For the warning about processes that aren't trusted: one of them could fill the log.
+    throttle: Throttle,
     /// Held during a hand-over: successors are served one after the other.
     handing_over: Mutex<()>,
     connections: AtomicUsize,
 }
 
 impl UpgradeSocket {
+    /// In a runtime.
     pub fn new(
         listeners: Arc<HandoverListeners>,
         ready: UnboundedSender<Successor>,
         control: Control,
+        trust: Trust,
     ) -> Arc<Self> {
         Arc::new(UpgradeSocket {
             listeners,
             ready,
             control,
+            trust,
+            runtime: Handle::current(),
+            throttle: Throttle::new(),
             handing_over: Mutex::new(()),
             connections: AtomicUsize::new(0),
         })
     }
 
+    /// The process at the other end, if it is answered.
+    fn recognise(&self, stream: &UnixStream) -> Option<Peer> {
+        let peer = match Peer::of(stream, &self.runtime) {
+            Ok(peer) => peer,
+            Err(e) => {
+                debug!(error = %e, "a connection to the upgrade socket has no known process");
+                send_refusal(stream, &e.to_string());
+                return None;
+            }
+        };
+        match self.trust.admit(&peer) {
+            Ok(()) => Some(peer),
+            Err(distrust) => {
+                self.refuse(stream, &peer, &distrust);
+                None
+            }
+        }
+    }
+
+    fn refuse(&self, stream: &UnixStream, peer: &Peer, distrust: &Distrust) {
+        METRICS.refused(DISTRUSTED);
+        send_refusal(stream, &format!("it trusts no process that {distrust}"));
+        if self.throttle.is_due() {
+            let program = peer.program().map(|path| path.display().to_string());
+            let pid = peer.pid();
+            warn!(pid, program, reason = %distrust, "a process is refused at the upgrade socket");
+        }
+    }
+
     /// One connection, to its end.
-    fn converse(&self, stream: UnixStream) {
+    fn converse(&self, stream: UnixStream, peer: &Peer) {
         match first_line(&stream) {
             Ok(line) => match line.as_str() {
                 // A process that looks whether the socket is in use.
                 "" => debug!("a connection to the upgrade socket ended without a request"),
-                UPGRADE => {
-                    let _turn = self.handing_over.lock();
-                    if serve_successor(stream, &self.listeners, &self.ready) {
-                        self.listeners.stop_serving();
-                    }
-                }
+                UPGRADE => self.upgrade(stream, peer, None),
                 STATUS => answer(&stream, &self.control.status()),
                 RELOAD if self.listeners.is_serving() => {
                     // A successor that is starting may have read its files before.
@@ -81,7 +124,10 @@ impl UpgradeSocket {
                     answer(&stream, &self.control.reload());
                 }
                 RELOAD => send_refusal(&stream, STOPPING),
-                _ => send_refusal(&stream, "it does not know this request"),
+                line => match line.split_once(' ') {
+                    Some((UPGRADE, said)) => self.upgrade(stream, peer, Some(said)),
+                    _ => send_refusal(&stream, "it does not know this request"),
+                },
             },
             Err(e) => {
                 debug!(error = %e, "a connection to the upgrade socket sent no request");
@@ -89,16 +135,24 @@ impl UpgradeSocket {
             }
         }
     }
+
+    fn upgrade(&self, stream: UnixStream, peer: &Peer, invitation: Option<&str>) {
+        if let Err(distrust) = self.trust.admit_successor(peer, invitation) {
+            return self.refuse(&stream, peer, &distrust);
+        }
+        let Some(_turn) = self.handing_over.try_lock_for(TURN_TIME) else {
+            return send_refusal(&stream, TAKEN);
+        };
+        if serve_successor(stream, peer, &self.listeners, &self.ready) {
+            self.listeners.stop_serving();
+        }
+    }
 }
 
 /// Without its line break; empty where the connection ended.
 fn first_line(stream: &UnixStream) -> io::Result<String> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(FIRST_LINE_TIME))?;
     stream.set_write_timeout(Some(ANSWER_TIME))?;
-    let mut line = String::new();
-    BufReader::new(stream.take(LONGEST_FIRST_LINE)).read_line(&mut line)?;
-    Ok(line.trim_end().to_owned())
+    receive_line(stream, LONGEST_FIRST_LINE, FIRST_LINE_TIME)
 }
 
 /// A command that has left needs no answer, so failures are ignored.
@@ -114,6 +168,10 @@ pub fn serve(socket: UnixListener, shared: Arc<UpgradeSocket>) -> io::Result<()>
     socket.set_nonblocking(true)?;
     let accept = move || {
         while let Some(stream) = next_connection(&socket, &serving) {
+            // Before it is counted: a process that isn't trusted takes no other's place.
+            let Some(peer) = shared.recognise(&stream) else {
+                continue;
+            };
             if shared.connections.fetch_add(1, Ordering::AcqRel) >= MOST_CONNECTIONS {
                 shared.connections.fetch_sub(1, Ordering::AcqRel);
                 send_refusal(&stream, "too many ask it at once");
@@ -121,7 +179,7 @@ pub fn serve(socket: UnixListener, shared: Arc<UpgradeSocket>) -> io::Result<()>
             }
             let of_thread = shared.clone();
             let converse = move || {
-                of_thread.converse(stream);
+                of_thread.converse(stream, &peer);
                 of_thread.connections.fetch_sub(1, Ordering::AcqRel);
             };
             let spawned = std::thread::Builder::new()

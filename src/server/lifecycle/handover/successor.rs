@@ -12,13 +12,15 @@ use rustix::net::{RecvFlags, recv};
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::{info, warn};
 
+use super::peer::Peer;
 use super::wire::{MINE, READY, RELOAD, TOLD, YOURS};
-use super::wire::{line_reader, send_line, send_offer, send_refusal};
+use super::wire::{line_reader, receive_line, send_line, send_offer, send_refusal};
 use super::{ANSWER_TIME, NamedSocket};
 use crate::server::lifecycle::notify;
 
 /// How long a successor may take to get ready: it may have many files to read.
-const START_TIME: Duration = Duration::from_secs(300);
+const START_TIME: Duration = Duration::from_secs(120);
+const LONGEST_ANSWER: usize = 64;
 
 pub const STOPPING: &str = "it is stopping";
 const NOT_IN_CGROUP: &str = "systemd supervises it, and would not know the new process; \
@@ -180,22 +182,22 @@ impl Successor {
 }
 
 /// Hands the listeners over to a process that asks for them, and says whether it took over. Each
-/// that is ready is sent to `ready`. Blocks until the outcome is known.
+/// that is ready is sent to `ready`. Blocks until the outcome is known. The process must be
+/// trusted.
 pub fn serve_successor(
     stream: UnixStream,
+    peer: &Peer,
     listeners: &HandoverListeners,
     ready: &UnboundedSender<Successor>,
 ) -> bool {
-    let negotiated = negotiate(&stream, listeners);
+    let pid = peer.pid();
+    let negotiated = negotiate(&stream, pid, listeners);
     listeners.clear_pending();
-    let pid = match negotiated {
-        Ok(pid) => pid,
-        Err(e) => {
-            send_refusal(&stream, &e.to_string());
-            warn!(error = %e, "nothing was handed over, and everything goes on");
-            return false;
-        }
-    };
+    if let Err(e) = negotiated {
+        send_refusal(&stream, &e.to_string());
+        warn!(pid, error = %e, "nothing was handed over, and everything goes on");
+        return false;
+    }
     let (took_over, verdict) = mpsc::channel();
     let successor = Successor {
         pid,
@@ -208,21 +210,18 @@ pub fn serve_successor(
     verdict.recv().unwrap_or(false)
 }
 
-/// Gives the listeners to a process that asks, and waits until it is ready. Only processes of the
-/// same user, or root's, can open the socket.
-fn negotiate(stream: &UnixStream, listeners: &HandoverListeners) -> io::Result<u32> {
-    stream.set_read_timeout(Some(START_TIME))?;
-    info!("a new process asks for the listeners");
-    listeners.offer(stream)?;
-    let mut answer = String::new();
-    line_reader(stream).read_line(&mut answer)?;
-    let pid = answer.trim_end().strip_prefix(READY);
-    let pid = pid.and_then(|pid| pid.trim().parse().ok());
-    let pid = pid.ok_or_else(|| io::Error::other("the new process did not get ready"))?;
+/// Gives the listeners to a process that asks, and waits until it is ready.
+fn negotiate(stream: &UnixStream, pid: u32, listeners: &HandoverListeners) -> io::Result<()> {
     if notify::is_supervised() && !is_in_own_cgroup(pid) {
         return Err(io::Error::other(NOT_IN_CGROUP));
     }
-    Ok(pid)
+    info!(pid, "a new process asks for the listeners");
+    listeners.offer(stream)?;
+    let answer = receive_line(stream, LONGEST_ANSWER, START_TIME)?;
+    if answer != READY {
+        return Err(io::Error::other("the new process did not get ready"));
+    }
+    Ok(())
 }
 
 /// systemd accepts a new main process only from the unit's own control group.

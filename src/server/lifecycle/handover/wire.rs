@@ -4,6 +4,7 @@ use std::io::{self, BufReader, IoSlice, IoSliceMut, Read, Take, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -80,6 +81,36 @@ pub fn send_line(mut stream: &UnixStream, line: &str) -> io::Result<()> {
 /// Reads lines, of [`MOST_BYTES`] in all: a peer that ends none must not fill the memory.
 pub fn line_reader(stream: &UnixStream) -> BufReader<Take<&UnixStream>> {
     BufReader::new(stream.take(MOST_BYTES as u64))
+}
+
+/// The next line, without its line break; empty where the connection ended. All of it must come
+/// within `limit`, however it is cut. What comes after it is left to be read.
+pub fn receive_line(
+    mut stream: &UnixStream,
+    longest: usize,
+    limit: Duration,
+) -> io::Result<String> {
+    let deadline = Instant::now() + limit;
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while line.len() <= longest {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut byte) {
+            Ok(0) if line.is_empty() => return Ok(String::new()),
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) if byte == *b"\n" => {
+                return String::from_utf8(line).map_err(io::Error::other);
+            }
+            Ok(_) => line.push(byte[0]),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::Error::other("its line is too long"))
 }
 
 /// Sends the names, addresses and descriptors of the listeners.
@@ -200,6 +231,36 @@ mod tests {
         assert_eq!(line.len(), MOST_BYTES);
         drop(new);
         writer.join().unwrap();
+    }
+
+    #[test]
+    fn line_that_is_long_late_or_cut_off_is_an_error() {
+        let limit = Duration::from_secs(20);
+        let (mut sender, receiver) = UnixStream::pair().unwrap();
+        sender.write_all(b"one\n\ntwo\n").unwrap();
+        for expected in ["one", "", "two"] {
+            assert_eq!(receive_line(&receiver, 3, limit).unwrap(), expected);
+        }
+        sender.write_all(b"four\n").unwrap();
+        assert!(receive_line(&receiver, 3, limit).is_err());
+        // A byte now and then doesn't make the time longer.
+        let (mut sender, receiver) = UnixStream::pair().unwrap();
+        let drip = std::thread::spawn(move || {
+            while sender.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let begun = Instant::now();
+        let limit = Duration::from_millis(100);
+        assert!(receive_line(&receiver, usize::MAX, limit).is_err());
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        drop(receiver);
+        drip.join().unwrap();
+        let (mut sender, receiver) = UnixStream::pair().unwrap();
+        sender.write_all(b"half").unwrap();
+        drop(sender);
+        assert!(receive_line(&receiver, 10, limit).is_err());
+        assert_eq!(receive_line(&receiver, 10, limit).unwrap(), "");
     }
 
     #[test]
