@@ -1,6 +1,6 @@
 use crate::credential::CredentialError;
 use crate::egress::EgressError;
-use crate::error::{Code, ExecFailure, UpstreamFailure};
+use crate::error::{Code, ExecFailure, Shortage, UpstreamFailure};
 
 /// Why an HTTP tool gave no result. No text tells a credential, or a URL that could hold one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +75,14 @@ impl ExecFailure for HttpError {
             | HttpError::HeaderParameter(_)
             | HttpError::HeaderValue(_)
             | HttpError::Base64(_) => None,
+        }
+    }
+
+    fn shortage(&self) -> Option<Shortage> {
+        if let HttpError::Egress(error) = self {
+            error.shortage()
+        } else {
+            None
         }
     }
 

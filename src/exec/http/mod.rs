@@ -19,12 +19,16 @@ use super::egress::{Redacted, not_spooled};
 use super::{Answer, ExecContext, SpooledJson};
 use crate::catalog::{Dialect, HttpInvocation, Tool};
 use crate::egress::EgressError;
-use crate::error::UpstreamFault;
+use crate::error::{Shortage, UpstreamFault};
+use crate::runtime::ComputeError;
+use crate::spool::SpoolError;
 use crate::text;
 use send::Response;
 
 /// How much of an upstream's error body the caller gets.
 const LONGEST_ERROR: usize = 64 << 10;
+/// A body up to this size is looked through where it is: that takes a millisecond or two.
+const SMALL_BODY: u64 = 1 << 20;
 /// Bytes of the longest character, so that none is cut in two before the text is clipped.
 const UTF8_LONGEST: usize = 4;
 
@@ -74,21 +78,57 @@ async fn exchange(
         attachment = obtain(credential, source, context).await?;
         response = send::send(&wire, &attachment, source, context).await?;
     }
-    let answer = into_answer(response).await?;
+    let provider = &request.tool.provider.name;
+    let answer = into_answer(response, provider, context).await?;
     match request.invocation.dialect {
         Dialect::Plain => Ok(answer),
         Dialect::Agentic => {
-            let whole = answer.into_raw().await.map_err(not_spooled)?;
-            Ok(Answer::Memory(xai::answer(&whole)?))
+            let size = answer.size();
+            let look = move || {
+                let whole = answer.into_raw_blocking();
+                let whole = whole.map_err(|e| not_spooled(SpoolError::Disk(e)))?;
+                Ok(Answer::Memory(xai::answer(&whole)?))
+            };
+            compute(size, provider, context, look).await?
         }
     }
 }
 
-async fn into_answer(response: Response) -> Result<Answer, HttpError> {
+/// Works on a body of this size: a big one on the threads for that. Providers take turns.
+async fn compute<T: Send + 'static>(
+    size: u64,
+    provider: &str,
+    context: ExecContext<'_>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, EgressError> {
+    if size <= SMALL_BODY {
+        return Ok(work());
+    }
+    let time = context.limits.timeout;
+    let done = context.runtime.compute.run(provider, time, work).await;
+    done.map_err(|error| match error {
+        ComputeError::Full => EgressError::Busy(Shortage::Queue),
+        ComputeError::TimedOut => EgressError::Busy(Shortage::Time),
+        ComputeError::Failed => EgressError::Spool(error.to_string()),
+    })
+}
+
+async fn into_answer(
+    response: Response,
+    provider: &str,
+    context: ExecContext<'_>,
+) -> Result<Answer, HttpError> {
     if response.is_success() {
         return Ok(match response.body {
-            Redacted::Memory(body) => Answer::Memory(Answer::from_bytes(&body)),
-            Redacted::Spooled(body) => Answer::Spooled(SpooledJson::check(body).await),
+            Redacted::Memory(body) => {
+                let size = body.len() as u64;
+                let check = move || Answer::Memory(Answer::from_bytes(&body));
+                compute(size, provider, context, check).await?
+            }
+            Redacted::Spooled(body) => {
+                let check = move || Answer::Spooled(SpooledJson::check_blocking(body));
+                compute(u64::MAX, provider, context, check).await?
+            }
         });
     }
     let status = response.status();
