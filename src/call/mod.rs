@@ -7,6 +7,7 @@ mod credentials;
 mod mcp;
 mod shape;
 mod upstream_override;
+mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,6 @@ use tracing::Instrument as _;
 use url::Url;
 
 use crate::auth::{Identity, scope};
-use crate::catalog::schema::Schema;
 use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, ResultFormat, Tool, Unlisted};
 use crate::config::ToolSettings;
 use crate::credential::Lookup;
@@ -35,6 +35,7 @@ pub use arguments::{Args, MOST_VALUES};
 use arguments::{Given, validate};
 use audit_guard::AuditGuard;
 pub use mcp::server_of as mcp_server;
+pub use work::{SMALL_TEXT, Work};
 
 /// The header of a `/call` answer that has what ati wants to tell the caller of a call that went
 /// well.
@@ -53,6 +54,17 @@ pub struct Context<'a> {
     pub counting: Counting,
     /// Is shown the progress of calls.
     pub watcher: Option<Watcher<'a>>,
+}
+
+impl<'a> Context<'a> {
+    /// Begins the call's time.
+    pub fn work<'w>(&self, identity: &'w Identity) -> Work<'w>
+    where
+        'a: 'w,
+    {
+        let time = self.limits.timeout;
+        Work::new(&self.runtime.compute, &identity.subject, time)
+    }
 }
 
 /// Where calls are counted against rate limits.
@@ -78,9 +90,9 @@ pub struct Request<'a> {
 /// The result of a call.
 #[derive(Debug)]
 pub enum Output {
-    /// The upstream's own text: checked, never parsed into values.
+    /// JSON text: the upstream's own, checked and never parsed into values, or what `extract` made
+    /// of it.
     Raw(Box<RawValue>),
-    Json(Value),
     /// The same as `Raw`, where it is too big for memory.
     Spooled(SpooledJson),
 }
@@ -134,7 +146,8 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
         .find(request.name)
         .ok_or_else(|| CallError::UnknownTool(request.name.to_owned()))?;
     request.trail.resolved(&tool.name);
-    let given = request.args.parse(&tool.schema).await?;
+    let work = context.work(request.identity);
+    let given = request.args.parse(Some(tool), &work).await?;
     let guard = AuditGuard::new(
         request.name,
         Some(tool),
@@ -161,7 +174,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
         tool = tool.name,
         provider = tool.provider.name,
     );
-    let outcome = decide(call, tool, given, request.upstream_url)
+    let outcome = decide(call, tool, given, request.upstream_url, &work)
         .instrument(span)
         .await;
     guard.end(&outcome);
@@ -176,7 +189,8 @@ pub async fn refuse(
     waited: Duration,
     context: Context<'_>,
 ) -> Result<Finished, CallError> {
-    let given = request.args.parse(&Schema::default()).await?;
+    let work = context.work(request.identity);
+    let given = request.args.parse(None, &work).await?;
     let guard = AuditGuard::new(
         request.name,
         None,
@@ -193,21 +207,29 @@ pub async fn refuse(
 
 async fn decide(
     mut call: Call<'_>,
-    tool: &Tool,
+    tool: &Arc<Tool>,
     given: Given,
     upstream_url: Option<&str>,
+    work: &Work<'_>,
 ) -> Result<Finished, CallError> {
     // Before the arguments: a caller without the scope learns nothing of what the tool takes.
     authorize(tool, call.identity)?;
     // Before the limit: a call that could never be sent doesn't count against it.
-    let prepared = validate(tool, given)?;
+    let prepared = validate(tool, given, work).await?;
     call.upstream_override = upstream_url
         .map(|url| upstream_override::check(url, tool, &call.lookup))
         .transpose()?;
     limit(&call, tool)?;
+    // Executors measure the call's time themselves, so they are told what is left of it.
+    let limits = ToolSettings {
+        timeout: work.seconds_left(),
+        ..call.context.limits.clone()
+    };
+    call.context.limits = &limits;
     let answer = execute(&call, tool, &prepared.args).await?;
+    let most = limits.max_response_bytes;
     Ok(Finished {
-        output: shape::shape(tool, answer, call.request_id).await?,
+        output: shape::shape(tool, answer, work, most, call.request_id).await?,
         format: tool.format,
         warnings: prepared.unknown.iter().map(ToString::to_string).collect(),
     })
