@@ -214,7 +214,7 @@ mod tests {
             assert!(refused.raw().is_some());
             refused.to_string()
         };
-        for path in ["$..a..a..b", "$[?$..a == 1]..b"] {
+        for path in ["$..a..a..b", "$[?$..z]..b"] {
             let why = why(path, list(1000));
             assert!(why.ends_with("too often"), "{path}: {why}");
         }

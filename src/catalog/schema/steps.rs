@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-/// Steps of a validation that a worker does itself: less than a millisecond.
-pub(super) const CHEAP: u64 = 20_000;
+/// Steps of a validation that a worker does itself: about a millisecond.
+pub(super) const CHEAP: u64 = 50_000;
 /// Steps of a validation that is done at all: about half a second. A validation can't be
 /// interrupted.
 pub(super) const MOST: u64 = 20_000_000;

@@ -4,6 +4,7 @@ mod calls;
 mod credentials;
 mod generators;
 mod limits;
+mod long_work;
 mod oauth;
 mod refusals;
 mod reload;
