@@ -37,7 +37,7 @@ pub struct Given {
     pub args: Map<String, Value>,
     pub words: Vec<String>,
     /// Bytes of the text that they were parsed from.
-    size: usize,
+    pub size: usize,
 }
 
 impl Args<'_> {

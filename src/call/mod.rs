@@ -18,6 +18,7 @@ use tracing::Instrument as _;
 use url::Url;
 
 use crate::auth::{Identity, scope};
+use crate::catalog::schema::Prepared;
 use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, ResultFormat, Tool, Unlisted};
 use crate::config::ToolSettings;
 use crate::credential::Lookup;
@@ -215,6 +216,7 @@ async fn decide(
     // Before the arguments: a caller without the scope learns nothing of what the tool takes.
     authorize(tool, call.identity)?;
     // Before the limit: a call that could never be sent doesn't count against it.
+    let size = given.size;
     let prepared = validate(tool, given, work).await?;
     call.upstream_override = upstream_url
         .map(|url| upstream_override::check(url, tool, &call.lookup))
@@ -226,12 +228,13 @@ async fn decide(
         ..call.context.limits.clone()
     };
     call.context.limits = &limits;
-    let answer = execute(&call, tool, &prepared.args).await?;
+    let Prepared { args, unknown } = prepared;
+    let answer = execute(&call, tool, args, size).await?;
     let most = limits.max_response_bytes;
     Ok(Finished {
         output: shape::shape(tool, answer, work, most, call.request_id).await?,
         format: tool.format,
-        warnings: prepared.unknown.iter().map(ToString::to_string).collect(),
+        warnings: unknown.iter().map(ToString::to_string).collect(),
     })
 }
 
@@ -288,14 +291,15 @@ fn limit(call: &Call<'_>, tool: &Tool) -> Result<(), CallError> {
 /// The dispatch to executors: one arm per handler.
 async fn execute(
     call: &Call<'_>,
-    tool: &Tool,
-    args: &Map<String, Value>,
+    tool: &Arc<Tool>,
+    args: Map<String, Value>,
+    size: usize,
 ) -> Result<Answer, ExecError> {
     match &tool.invocation {
-        Invocation::Http(http) => Ok(over_http(call, tool, http, args).await?),
+        Invocation::Http(http) => Ok(over_http(call, tool, http, args, size).await?),
         Invocation::Mcp(remote) => {
             let target = mcp::target(call)?;
-            let result = exec::mcp::call_tool(remote, args, &target, call.exec_context()).await?;
+            let result = exec::mcp::call_tool(remote, &args, &target, call.exec_context()).await?;
             Ok(Answer::Memory(result))
         }
     }
@@ -303,21 +307,23 @@ async fn execute(
 
 async fn over_http(
     call: &Call<'_>,
-    tool: &Tool,
+    tool: &Arc<Tool>,
     invocation: &HttpInvocation,
-    args: &Map<String, Value>,
+    args: Map<String, Value>,
+    size: usize,
 ) -> Result<Answer, HttpError> {
     let request = exec::http::Request {
         tool,
         invocation,
         args,
+        size,
         base_url: credentials::base_url(call.provider, &call.lookup)?,
     };
     let upstream = call.provider.base_url();
     call.trail
         .leads_to(upstream.and_then(|url| egress::host_and_port(&url.text)));
     let credential = credentials::resolve(call)?;
-    exec::http::run(&request, &credential, call.exec_context()).await
+    exec::http::run(request, &credential, call.exec_context()).await
 }
 
 /// Asks an MCP server for its tools, with the operator's credentials and no tenant's.
