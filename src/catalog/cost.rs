@@ -1,6 +1,7 @@
-//! Estimates what an MCP server's schema costs to compile, and to apply once. References are followed
-//! each time anew, as a validator does: forty short definitions that each refer twice to the next are
-//! a trillion steps. What validation of a given value costs is counted in `schema/steps.rs`.
+//! Estimates what an MCP server's schema costs to compile, and to apply once. References are
+//! followed each time anew, as a validator does: forty short definitions that each refer twice to
+//! the next are a trillion steps. What validation of a given value costs is counted in
+//! `schema/steps.rs`.
 
 use std::collections::HashMap;
 
