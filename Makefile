@@ -4,7 +4,7 @@ CARGO ?= cargo
 NEXTEST := $(shell command -v cargo-nextest 2>/dev/null)
 DEBUG_ATI = $$(realpath "$${CARGO_TARGET_DIR:-target}")/debug/ati
 
-.PHONY: demo test test-full lint bench docs dist deps test-deps
+.PHONY: demo test test-full lint fuzz bench docs dist deps test-deps
 
 demo: deps
 	$(CARGO) run --quiet -- demo --check
@@ -33,9 +33,14 @@ endif
 
 lint: deps
 	$(CARGO) fmt --all -- --check
+	$(CARGO) fmt --manifest-path tests/fuzz/Cargo.toml -- --check
 	$(CARGO) clippy --all-targets --quiet -- -D warnings
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check bans licenses sources; \
 	 else echo "cargo-deny is not installed: bans, licenses and sources are not checked"; fi
+
+# Each target of tests/fuzz for FUZZ_SECONDS, 600 unless set.
+fuzz: deps
+	tests/fuzz/run
 
 # Measures nginx, HAProxy and bare Pingora in the same run; writes bench/results/.
 bench: deps

@@ -55,8 +55,8 @@ def nginx(work, name, body):
 
 
 class Contender:
-    def __init__(self, name, command, port, log):
-        self.name, self.command, self.port, self.log = name, command, port, log
+    def __init__(self, name, command, port, log, path="/svc/hello"):
+        self.name, self.command, self.port, self.log, self.path = name, command, port, log, path
         self.rounds = []
 
     def start(self):
@@ -93,7 +93,7 @@ class Contender:
         return sum(int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{p}/status").read_text())[1]) for p in self.pids()) / 1024
 
     def load(self, seconds, connections):
-        path = "/svc/hello"
+        path = self.path
         return ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency",
                 "-H", f"X-Sandbox-Signature: {signature(path)}", f"http://127.0.0.1:{self.port}{path}"]
 
@@ -121,9 +121,33 @@ class Contender:
         return values[0], values[-1]
 
 
+def ati_proxy(work, name, upstream, port, logs, scrub):
+    """ati's command, with one route."""
+    ati = work / name
+    (ati / "manifests").mkdir(parents=True)
+    (ati / "credentials").write_text(json.dumps({"sandbox_signing_shared_secret": SECRET, "key": "upstream-key"}))
+    (ati / "credentials").chmod(0o600)
+    (ati / "manifests" / "svc.toml").write_text(
+        f'[provider]\nname = "svc"\nhandler = "passthrough"\nbase_url = "http://127.0.0.1:{upstream}"\n'
+        f'path_prefix = "/svc"\nauth_type = "bearer"\nauth_key_name = "key"\nscrub = {str(scrub).lower()}\n')
+    (ati / "ati.toml").write_text(f"[server]\nworkers = 1\n[log]\naccess = {str(logs).lower()}\nsignatures = false\n")
+    return [str(TARGET / "ati"), "proxy", "--port", str(port), "--ati-dir", str(ati), "--conf",
+            str(ati / "ati.toml"), "--enable-passthrough", "--sig-verify-mode", "enforce"]
+
+
+def scrubbing(work, upstream):
+    """The same bodies of 64 KiB with and without `scrub`."""
+    made = []
+    for name, scrub in (("ati", False), ("ati with scrub", True)):
+        port, folder = free_port(), f"big-{int(scrub)}"
+        command = ati_proxy(work, folder, upstream, port, False, scrub)
+        made.append(Contender(name, command, port, work / f"{folder}.log", "/svc/big"))
+    return made
+
+
 def contenders(work, upstream, logs):
     key = base64.b64encode(SECRET.encode()).decode()
-    ports = {name: free_port() for name in ("nginx", "haproxy", "bare", "ati")}
+    ports = {name: free_port() for name in ("nginx", "haproxy", "bare", "ati", "scrub")}
     log = f"access_log {work}/nginx.access.log combined;" if logs else ""
     nginx_command = nginx(work, f"proxy{int(logs)}", f"""
         upstream up {{ server 127.0.0.1:{upstream}; keepalive 256; keepalive_requests 100000000; }}
@@ -161,20 +185,12 @@ backend up
     http-reuse always
     server up 127.0.0.1:{upstream}
 """)
-    ati = work / f"ati{int(logs)}"
-    (ati / "manifests").mkdir(parents=True)
-    (ati / "credentials").write_text(json.dumps({"sandbox_signing_shared_secret": SECRET, "key": "upstream-key"}))
-    (ati / "credentials").chmod(0o600)
-    (ati / "manifests" / "svc.toml").write_text(
-        f'[provider]\nname = "svc"\nhandler = "passthrough"\nbase_url = "http://127.0.0.1:{upstream}"\n'
-        'path_prefix = "/svc"\nauth_type = "bearer"\nauth_key_name = "key"\n')
-    flag = str(logs).lower()
-    (ati / "ati.toml").write_text(f"[server]\nworkers = 1\n[log]\naccess = {flag}\nsignatures = false\n")
-    ati_command = [str(TARGET / "ati"), "proxy", "--port", str(ports["ati"]), "--ati-dir", str(ati), "--conf",
-                   str(ati / "ati.toml"), "--enable-passthrough", "--sig-verify-mode", "enforce"]
+    ati_command = ati_proxy(work, f"ati{int(logs)}", upstream, ports["ati"], logs, False)
+    scrub_command = ati_proxy(work, f"scrub{int(logs)}", upstream, ports["scrub"], logs, True)
     bare = [str(TARGET / "examples" / "bare_pingora"), f"127.0.0.1:{ports['bare']}", f"127.0.0.1:{upstream}"]
     made = [
         Contender("ati", ati_command, ports["ati"], work / f"ati{int(logs)}.log"),
+        Contender("ati with scrub", scrub_command, ports["scrub"], work / f"scrub{int(logs)}.log"),
         Contender("haproxy", ["haproxy", "-f", str(haproxy), "-db"], ports["haproxy"], work / f"haproxy{int(logs)}.log"),
         Contender("nginx", nginx_command, ports["nginx"], work / f"nginx{int(logs)}.log"),
     ]
@@ -208,16 +224,22 @@ def main():
     parser.add_argument("--only", help="comma-separated names; prints and writes nothing")
     args = parser.parse_args()
     work = Path(tempfile.mkdtemp(prefix="ati-bench-"))
+    work.chmod(0o755)  # nginx as upstream may run as another user
     started = []
     tables = []
     try:
         upstream = free_port()
-        body = f'server {{ listen 127.0.0.1:{upstream}; location / {{ default_type text/plain; return 200 "hello from upstream\\n"; }} }}'
+        # JSON with escapes in it, as it is searched most slowly.
+        item = json.dumps({"id": 1, "text": 'a "quoted" line\nand a/path', "url": "https://h/a%20b?c=d%2Fe"}) + ",\n"
+        (work / "big").write_text((item * 700)[:64 << 10])
+        body = (f'server {{ listen 127.0.0.1:{upstream}; location / {{ default_type text/plain; return 200 "hello from upstream\\n"; }} '
+                f'location = /big {{ root {work}; default_type application/json; }} }}')
         up = start(nginx(work, "upstream", body), open(work / "upstream.log", "wb"), LOAD_CORE)
         started.append(up)
         wait_for(upstream)
-        for logs in (False, True):
-            made = [c for c in contenders(work, upstream, logs) if not args.only or c.name in args.only.split(",")]
+        for title, logs, found in (("logs off", False, contenders), ("logs on", True, contenders), ("64 KiB", False, None)):
+            made = found(work, upstream, logs) if found else scrubbing(work, upstream)
+            made = [c for c in made if not args.only or c.name in args.only.split(",")]
             for c in made:
                 c.start()
                 started.append(c.process)
@@ -228,7 +250,7 @@ def main():
                 # Forwards, then backwards: the proxy after the busiest one is at a disadvantage.
                 for c in made if n % 2 == 0 else reversed(made):
                     c.round(args.seconds, args.connections)
-                print(f"{'logs on' if logs else 'logs off'}, round {n + 1}: " + ", ".join(f"{c.name} {c.rounds[-1]['cpu']:.2f}" for c in made), flush=True)
+                print(f"{title}, round {n + 1}: " + ", ".join(f"{c.name} {c.rounds[-1]['cpu']:.2f}" for c in made), flush=True)
             tables.append(table(made))
             print(tables[-1], flush=True)
             for c in made:
@@ -249,7 +271,8 @@ def main():
 of {args.seconds} s each; medians, ratios round by round. Each proxy is one worker on one core; nginx as upstream and wrk share the other. {versions[0]}; {versions[1]}.
 
 ati: enforce mode, a signed request, route, strip, bearer. haproxy: the same job. nginx: a reverse proxy that sets one header.
-bare pingora: forwards, and nothing else ([bare_pingora.rs](../bare_pingora.rs)).
+bare pingora: forwards, and nothing else ([bare_pingora.rs](../bare_pingora.rs)). ati with scrub: `scrub = true`, so that bodies are
+searched for the credential.
 
 ## Access logs off
 
@@ -258,6 +281,10 @@ bare pingora: forwards, and nothing else ([bare_pingora.rs](../bare_pingora.rs))
 ## Access logs on
 
 {tables[1]}
+
+## Bodies of 64 KiB, access logs off
+
+{tables[2]}
 """
     results = ROOT / "bench" / "results"
     results.mkdir(exist_ok=True)

@@ -104,6 +104,6 @@ pub async fn answer(
         | Builtin::RemoteResources
         | Builtin::RemoteFile
         | Builtin::RemoteReferences
-        | Builtin::RemoteReference => Err(Refusal::NotImplemented),
+        | Builtin::RemoteReference => Err(Refusal::NotImplemented(builtin.label())),
     }
 }

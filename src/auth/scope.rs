@@ -30,6 +30,16 @@ pub fn grants(granted: &str, name: &str) -> bool {
     covers(granted, name) || legacy_form(name).is_some_and(|old| covers(granted, &old))
 }
 
+/// Whether a word of a token can cover the name of any tool.
+pub fn can_cover_a_tool(granted: &str) -> bool {
+    const TOOL: &str = "tool:";
+    match granted.strip_suffix('*') {
+        Some(prefix) if prefix.contains('*') => false,
+        Some(prefix) => prefix.starts_with(TOOL) || TOOL.starts_with(prefix),
+        None => granted.len() > TOOL.len() && granted.starts_with(TOOL) && !granted.contains('*'),
+    }
+}
+
 /// Whether a granted word covers a name, as both are written.
 fn covers(granted: &str, name: &str) -> bool {
     match granted.strip_suffix('*') {
@@ -47,6 +57,18 @@ fn legacy_form(required: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn word_that_can_cover_no_tool_is_known() {
+        for good in ["*", "t*", "tool:*", "tool:a:*", "tool:a", "tool:a:b"] {
+            assert!(can_cover_a_tool(good), "{good}");
+        }
+        for bad in [
+            "", "t:get", "get", "a*", "tool:", "tool:a*b", "help", "Tool:a", "tool:a**",
+        ] {
+            assert!(!can_cover_a_tool(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn scope_covers_a_tool_exactly_by_prefix_or_in_its_old_spelling() {

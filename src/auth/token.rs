@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use prometheus::IntCounter;
@@ -214,6 +216,9 @@ impl Verifier {
 
     fn decode_with(&self, token: &str, place: usize) -> Result<Claims, TokenFault> {
         let key = self.keys.get(place).ok_or(TokenFault::BadSignature)?;
+        if has_critical_extensions(token) {
+            return Err(TokenFault::Critical);
+        }
         jsonwebtoken::decode::<Claims>(token, key, &self.validation)
             .map(|data| data.claims)
             .map_err(|error| match error.kind() {
@@ -224,9 +229,18 @@ impl Verifier {
                 ErrorKind::InvalidSignature
                 | ErrorKind::InvalidAlgorithm
                 | ErrorKind::InvalidAlgorithmName => TokenFault::BadSignature,
-                _ => TokenFault::Malformed,
+                _ => missing_claim(token).unwrap_or(TokenFault::Malformed),
             })
     }
+}
+
+/// Whether the header has `crit`: what it names changes what the token means, and ati knows no
+/// extension (RFC 7515, 4.1.11). A header that can't be read is refused later.
+fn has_critical_extensions(token: &str) -> bool {
+    let header = token.split('.').next().unwrap_or_default();
+    let header = URL_SAFE_NO_PAD.decode(header).unwrap_or_default();
+    let header: serde_json::Value = serde_json::from_slice(&header).unwrap_or_default();
+    header.get("crit").is_some()
 }
 
 fn identity(claims: Claims) -> Result<Identity, TokenFault> {
@@ -283,6 +297,21 @@ impl Signer {
         }
         jsonwebtoken::encode(&header, claims, &key)
     }
+}
+
+/// Which required claim a token lacks, of one whose claims can't be used.
+fn missing_claim(token: &str) -> Option<TokenFault> {
+    let claims = inspect(token)?;
+    ["sub", "aud", "iat", "exp", "scope"]
+        .into_iter()
+        .find(|name| !claims.contains_key(*name))
+        .map(TokenFault::MissingClaim)
+}
+
+/// For how many seconds a token that isn't accepted any more has been expired.
+pub fn expired_since(token: &str, now: u64) -> u64 {
+    let exp = inspect(token).and_then(|claims| numeric_date(claims.get("exp")?).ok());
+    exp.map_or(0, |exp| now.saturating_sub(exp))
 }
 
 /// The claims without any check, for debugging.

@@ -161,12 +161,12 @@ fn generated(call: &Call<'_>, generator: &Generator) -> Result<CallCredential, C
     let secrets = generator.key_names().filter_map(|name| lookup.get(name));
     Ok(CallCredential::Deferred(Box::new(DeferredCredential {
         key: key.finish(),
-        recipe: Recipe::Generator(GeneratorRecipe {
+        recipe: Recipe::Generator(Arc::new(GeneratorRecipe {
             provider: provider.clone(),
             args,
             env,
             secrets: secrets.cloned().collect(),
-        }),
+        })),
         credential: provider.outbound.static_credential().clone(),
         static_part: Arc::new(attach(&Credential::None, provider, lookup)?),
     })))

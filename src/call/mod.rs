@@ -17,9 +17,11 @@ use serde_json::{Map, Value};
 use tracing::Instrument as _;
 use url::Url;
 
+use crate::auth::rate::Rate;
 use crate::auth::{Identity, scope};
 use crate::catalog::schema::Prepared;
 use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, ResultFormat, Tool, Unlisted};
+use crate::clock;
 use crate::config::ToolSettings;
 use crate::credential::Lookup;
 use crate::egress::{self, Clients};
@@ -30,6 +32,7 @@ use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, ExecContext, SharedState, SpooledJson, Watcher};
 use crate::keyring::Keyring;
 use crate::request_id::RequestId;
+use crate::telemetry::Throttle;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
 pub use arguments::{Args, MOST_VALUES};
@@ -239,6 +242,7 @@ async fn decide(
 }
 
 fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
+    check_end(identity)?;
     if tool.is_allowed(&identity.scopes) {
         Ok(())
     } else {
@@ -246,8 +250,18 @@ fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
     }
 }
 
+/// A token ends at its `exp`, by this clock. The leeway is for the check of the token itself, so
+/// that callers whose clock differs learn why their calls fail.
+fn check_end(identity: &Identity) -> Result<(), CallError> {
+    match identity.expires {
+        Some(exp) if clock::unix_now() >= exp => Err(CallError::ScopesExpired(exp)),
+        _ => Ok(()),
+    }
+}
+
 /// As [`authorize`], before the tool's server has listed it.
 pub fn authorize_unlisted(tool: &Unlisted<'_>, identity: &Identity) -> Result<(), CallError> {
+    check_end(identity)?;
     if tool.is_allowed(&identity.scopes) {
         Ok(())
     } else {
@@ -266,11 +280,12 @@ fn limit(call: &Call<'_>, tool: &Tool) -> Result<(), CallError> {
         .rates
         .iter()
         .filter(|(pattern, _)| scope::grants(pattern, &name));
-    let (rates, now) = (&context.runtime.rates, crate::clock::unix_millis());
+    warn_of_idle_limits(&identity.rates, &name, call);
+    let rates = &context.runtime.rates;
     let counted = match context.counting {
-        Counting::InMemory => rates.admit(&identity.subject, matching, now),
+        Counting::InMemory => rates.admit(&identity.subject, matching, clock::unix_millis()),
         Counting::InFile => rates
-            .admit_shared(&identity.subject, matching, now)
+            .admit_shared(&identity.subject, matching, clock::unix_millis)
             .map_err(|e| {
                 tracing::error!(
                     request_id = %call.request_id,
@@ -285,7 +300,26 @@ fn limit(call: &Call<'_>, tool: &Tool) -> Result<(), CallError> {
         count: exceeded.count,
         limit: exceeded.rate.limit,
         unit: exceeded.rate.unit.word(),
+        retry_after: exceeded.wait.div_ceil(1000).max(1),
     })
+}
+
+/// A limit whose pattern matches no tool limits nothing, though its issuer meant it to. All tools
+/// are looked at, so not for every call.
+fn warn_of_idle_limits(rates: &[(String, Rate)], name: &str, call: &Call<'_>) {
+    static LAST: Throttle = Throttle::new();
+    let matches = |pattern: &str, name: &str| scope::grants(pattern, name);
+    if rates.iter().all(|(pattern, _)| matches(pattern, name)) || !LAST.is_due() {
+        return;
+    }
+    let tools = call.context.catalog.tools();
+    for (pattern, _) in rates {
+        let limits = |tool: &Tool| matches(pattern, &format!("tool:{}", tool.name));
+        if !tools.iter().any(|tool| limits(tool)) {
+            let (request_id, subject) = (call.request_id, &call.identity.subject);
+            tracing::warn!(%request_id, subject, pattern, "a rate limit matches no tool");
+        }
+    }
 }
 
 /// The dispatch to executors: one arm per handler.
@@ -294,14 +328,30 @@ async fn execute(
     tool: &Arc<Tool>,
     args: Map<String, Value>,
     size: usize,
-) -> Result<Answer, ExecError> {
+) -> Result<Answer, CallError> {
     match &tool.invocation {
-        Invocation::Http(http) => Ok(over_http(call, tool, http, args, size).await?),
-        Invocation::Mcp(remote) => {
-            let target = mcp::target(call)?;
-            let result = exec::mcp::call_tool(remote, &args, &target, call.exec_context()).await?;
-            Ok(Answer::Memory(result))
+        Invocation::Http(http) => {
+            let answer = over_http(call, tool, http, args, size).await;
+            answer.map_err(|error| match error {
+                HttpError::LongUrl(length) => too_long(length),
+                other => ExecError::from(other).into(),
+            })
         }
+        Invocation::Mcp(remote) => {
+            let target = mcp::target(call).map_err(ExecError::from)?;
+            let result = exec::mcp::call_tool(remote, &args, &target, call.exec_context()).await;
+            Ok(Answer::Memory(result.map_err(ExecError::from)?))
+        }
+    }
+}
+
+/// The caller's mistake, and not the upstream's: nothing was sent.
+fn too_long(length: usize) -> CallError {
+    let most = exec::http::LONGEST_URL;
+    CallError::InvalidArgument {
+        name: "URL".to_owned(),
+        what: format!("the arguments are too long: it would have {length} bytes, at most {most}"),
+        missing: false,
     }
 }
 

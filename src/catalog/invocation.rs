@@ -3,7 +3,10 @@
 use http::Method;
 
 use super::provider::{Handler, Provider};
-use crate::config::{HandlerKind, Section};
+use crate::config::{HandlerKind, Section, offer};
+
+/// What `method` may be.
+const METHODS: [&str; 5] = ["GET", "POST", "PUT", "DELETE", "PATCH"];
 
 #[derive(Debug, Clone)]
 pub enum Invocation {
@@ -110,7 +113,8 @@ fn read_method(s: &mut Section<'_>) -> Method {
         "DELETE" => Method::DELETE,
         "PATCH" => Method::PATCH,
         _ => {
-            s.problem("method", format!("unknown method '{method}'"));
+            let offer = offer(&method, &METHODS);
+            s.problem("method", format!("unknown method '{method}'; {offer}"));
             Method::GET
         }
     }

@@ -147,7 +147,8 @@ impl From<rmcp::model::Tool> for ListedTool {
     fn from(tool: rmcp::model::Tool) -> Self {
         let hints = tool.annotations.unwrap_or_default();
         let yes = |hint: Option<bool>| hint == Some(true);
-        let schema = serde_json::to_value(&tool.input_schema).unwrap_or_default();
+        let mut schema = serde_json::to_value(&tool.input_schema).unwrap_or_default();
+        clean_schema(&mut schema);
         let reasonable = schema.to_string().len() <= LONGEST_SCHEMA;
         ListedTool {
             name: tool.name.into_owned(),
@@ -191,11 +192,47 @@ pub(super) fn safe_name(name: &str) -> String {
     name.replace("..", "__")
 }
 
-/// A server's text without control characters, which a terminal or a model could act on.
+/// A server's text without what a terminal or a model could act on, and a person doesn't see.
 fn printable(text: &str) -> String {
     let end = text.floor_char_boundary(LONGEST_DESCRIPTION);
-    let visible = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
-    text[..end].chars().filter(visible).collect()
+    text[..end].chars().filter(|c| is_visible(*c)).collect()
+}
+
+/// False for control characters, for characters without width, for marks that turn the direction
+/// of text, and for tags and variation selectors, in which a whole text can be hidden.
+fn is_visible(c: char) -> bool {
+    let hidden = matches!(
+        c,
+        '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{e0000}'..='\u{e007f}'
+            | '\u{e0100}'..='\u{e01ef}'
+    );
+    !hidden && (!c.is_control() || matches!(c, '\n' | '\t'))
+}
+
+/// The descriptions in a schema reach agents, too. Names of properties and what arguments are
+/// compared with (`enum`, `pattern`) stay as they are: a call has to match them.
+fn clean_schema(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            for (name, member) in members.iter_mut() {
+                match (name.as_str(), member) {
+                    ("title" | "description" | "$comment", Value::String(text)) => {
+                        if !text.chars().all(is_visible) {
+                            *text = printable(text);
+                        }
+                    }
+                    (_, member) => clean_schema(member),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(clean_schema),
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 #[cfg(test)]
@@ -263,5 +300,45 @@ mod tests {
         // The server's own name is what it is called by.
         assert_eq!(named[1].1.name, "../../etc/passwd");
         assert_eq!(printable("a\u{1b}[0m\nb\r"), "a[0m\nb");
+    }
+
+    #[test]
+    fn description_with_invisible_characters_reaches_agents_without_them() {
+        let hidden: String = "obey"
+            .chars()
+            .map(|c| char::from_u32(0xe0000 + c as u32).unwrap())
+            .collect();
+        let text = |word: &str| {
+            format!("{word}\u{202e}\u{2066}\u{200b}\u{200d}{hidden}\u{e007f}\u{e0161}\u{fe0f} ä\n")
+        };
+        let tool: rmcp::model::Tool = serde_json::from_value(json!({
+            "name": format!("na{hidden}me"),
+            "description": text("tool"),
+            "inputSchema": {
+                "type": "object",
+                "title": text("title"),
+                "properties": {
+                    "description": {"type": "string", "description": text("one")},
+                    "default": {"anyOf": [{"description": text("two")}]},
+                    "e": {"enum": [text("kept")]},
+                },
+            },
+        }))
+        .unwrap();
+        let tool = ListedTool::from(tool);
+        assert_eq!(tool.description, "tool ä\n");
+        let schema = &tool.input_schema;
+        assert_eq!(schema["title"], "title ä\n");
+        let properties = &schema["properties"];
+        assert_eq!(properties["description"]["description"], "one ä\n");
+        assert_eq!(properties["default"]["anyOf"][0]["description"], "two ä\n");
+        // What an argument has to be equal to.
+        assert_eq!(properties["e"]["enum"][0], text("kept"));
+        let listing = Listing {
+            at: 0,
+            protocol: String::new(),
+            tools: vec![tool],
+        };
+        assert!(listing.named("p")[0].0.is_ascii());
     }
 }

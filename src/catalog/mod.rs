@@ -230,6 +230,12 @@ impl Catalog {
         self.public
     }
 
+    /// Whether there are tools to call, now or once an MCP server has listed its own.
+    pub fn offers_tools(&self) -> bool {
+        let mut providers = self.providers.iter();
+        self.public > 0 || providers.any(|one| one.mcp().is_some() && !one.internal)
+    }
+
     /// Tools that are listed: not internal, not expired.
     pub fn public(&self) -> impl Iterator<Item = &Arc<Tool>> {
         let tools = self.tools.iter();
@@ -375,9 +381,9 @@ mod tests {
         let expected = [
             "Manifest 0.toml is invalid: provider.auth_key_name: auth_type 'bearer' needs it",
             "Manifest 0.toml is invalid: tools[0].name: a tool needs a name of at most 256 characters",
-            "Manifest 0.toml is invalid: tools[0].method: unknown method 'BREW'",
+            "Manifest 0.toml is invalid: tools[0].method: unknown method 'BREW'; known are GET, POST, PUT, DELETE, PATCH",
             "Manifest 0.toml is invalid: tools.t.tags: invalid type: integer `5`, expected a sequence",
-            "Manifest 1.toml is invalid: provider.auth_type: unknown auth type 'magic'",
+            "Manifest 1.toml is invalid: provider.auth_type: unknown auth type 'magic'; known are none, bearer, header, query, basic, oauth2, url",
             "Manifest 1.toml is invalid: provider.auth_generator.command: type 'command' needs it",
             "Manifest 4.toml is invalid: provider.mcp_transport: expected 'stdio' or 'http'",
         ];
@@ -410,6 +416,11 @@ mod tests {
                 provider.insert(key.into(), value.into());
             }
             provider.remove("egress");
+            provider.remove("mcp_url_env");
+            if handler == "mcp" {
+                provider.insert("mcp_transport".into(), "http".into());
+                provider.insert("mcp_url_env".into(), "THEIR_URL".into());
+            }
             let mut tool = fields::sample_table("tools");
             tool.insert("examples".into(), toml::Value::Array(Vec::new()));
             let mut manifest = toml::Table::new();

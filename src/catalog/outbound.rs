@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use http::HeaderName;
 use serde::Deserialize;
 
-use crate::config::Section;
 use crate::config::provider::{self, Auth};
+use crate::config::{HandlerKind, Section};
 use crate::credential::{Credential, Template};
 use crate::egress;
 use crate::error::Problem;
@@ -36,12 +36,17 @@ impl Default for Outbound {
 impl Outbound {
     pub(super) fn read(
         s: &mut Section<'_>,
+        kind: &HandlerKind,
         egress: Option<&egress::Settings>,
         warnings: &mut Vec<Problem>,
     ) -> Self {
         let generated = s.has("auth_generator");
-        let auth = match provider::read_auth(s, generated) {
-            // Tools send the key as the user name; only routes expect `user:password`.
+        let default_header = match kind {
+            HandlerKind::Mcp => "Authorization",
+            _ => provider::DEFAULT_HEADER,
+        };
+        let auth = match provider::read_auth(s, generated, default_header) {
+            // A tool's key may be the user name alone; routes expect `user:password`.
             Auth::Static(Credential::Basic { key }) => Auth::Static(Credential::BasicUser { key }),
             auth => auth,
         };

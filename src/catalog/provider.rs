@@ -121,13 +121,17 @@ impl Provider {
         s.ignore("name");
         s.ignore("handler");
         let mut provider = Provider::read_common(index, manifest, &mut s);
+        check_url_env(&mut s, manifest);
         if let Some(absence) = manifest.handler.absence() {
             let problem = Problem::new(absence).file(&manifest.path);
             warnings.push(problem.key("provider.handler"));
             provider.handler = Handler::Absent;
         } else if manifest.handler != HandlerKind::Passthrough {
-            provider.outbound = Outbound::read(&mut s, egress, warnings);
+            provider.outbound = Outbound::read(&mut s, &manifest.handler, egress, warnings);
             provider.read_handler(&mut s, warnings);
+            if manifest.handler == HandlerKind::OpenApi || !manifest.tools.is_empty() {
+                warnings.extend(provider.unusable_base_url());
+            }
             // Fields of other handlers have no effect here, and do no harm.
             for key in fields::names("provider") {
                 s.ignore(key);
@@ -202,6 +206,19 @@ impl Provider {
                 (Vec::new(), Handler::Absent)
             }
         };
+    }
+
+    /// Why no request of its HTTP tools can be sent, if it is for the URL. Existing manifests load
+    /// with it, so it is a warning.
+    fn unusable_base_url(&self) -> Option<Problem> {
+        let base_url = self.base_url()?;
+        let message = match base_url.text.trim() {
+            "" => "it is not set, and every call of its tools will fail",
+            text if base_url.keys().next().is_some() || is_url(text) => return None,
+            _ => "it is no http:// or https:// URL, and every call of its tools will fail",
+        };
+        let problem = Problem::new(message).file(&self.file);
+        Some(problem.key("provider.base_url"))
     }
 
     /// Whether its time in the provider cache is over.
@@ -281,4 +298,33 @@ impl Provider {
             warn("with this auth_type and no injected header, what it mints is not used");
         }
     }
+}
+
+fn is_url(text: &str) -> bool {
+    url::Url::parse(text).is_ok_and(|url| egress::is_http_url(&url))
+}
+
+/// `mcp_url_env`, with the messages of existing deployments.
+fn check_url_env(s: &mut Section<'_>, manifest: &ManifestFile) {
+    const KEY: &str = "mcp_url_env";
+    let text = |key: &str| manifest.provider.get(key).and_then(toml::Value::as_str);
+    let Some(name) = text(KEY) else {
+        return;
+    };
+    let over_http = manifest.handler == HandlerKind::Mcp && text("mcp_transport") == Some("http");
+    if name.trim().is_empty() {
+        s.problem_about(KEY, "mcp_url_env must not be empty when set");
+    } else if !is_variable(name) {
+        let message = format!("mcp_url_env '{name}' is not a valid POSIX env var name");
+        s.problem_about(KEY, &message);
+    } else if !over_http {
+        let message = "mcp_url_env requires handler = \"mcp\" and mcp_transport = \"http\"";
+        s.problem_about(KEY, message);
+    }
+}
+
+/// Letters, digits and `_`, and no digit in front.
+fn is_variable(name: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    name.chars().all(word) && !name.starts_with(|c: char| c.is_ascii_digit())
 }

@@ -1,21 +1,27 @@
-//! The OpenAPI documents that manifests name: files below `specs/`, and no others.
+//! The OpenAPI documents that manifests name: files in `specs/`, then in `manifests/specs/`, and no
+//! others.
 
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use super::openapi::{Document, LARGEST, Survey};
 use super::provider::{OpenApi, Provider};
 
 /// Where documents are, and which of them are read.
 pub struct Specs<'a> {
-    dir: Option<&'a Path>,
+    /// The first folder that has a file of the name is the one.
+    dirs: Vec<PathBuf>,
     /// The one tool that a command wants: documents of other providers are not read.
     only: Option<&'a str>,
 }
 
 impl<'a> Specs<'a> {
-    pub fn below(dir: &'a Path) -> Self {
+    /// Of an ATI folder.
+    pub fn of(ati_dir: &Path) -> Self {
         Specs {
-            dir: Some(dir),
+            dirs: ["specs", "manifests/specs"]
+                .map(|it| ati_dir.join(it))
+                .to_vec(),
             only: None,
         }
     }
@@ -30,7 +36,7 @@ impl<'a> Specs<'a> {
     #[cfg(test)]
     pub fn none() -> Self {
         Specs {
-            dir: None,
+            dirs: Vec::new(),
             only: None,
         }
     }
@@ -71,14 +77,52 @@ impl<'a> Specs<'a> {
         if name.contains(['/', '\\', '\0']) || name.starts_with('.') {
             return Err(format!("'{name}' is not the name of a file in specs/"));
         }
-        let Some(dir) = self.dir else {
-            return Err("there is no folder for specs".to_owned());
-        };
-        let path = dir.join(name);
+        let path = self.find(name)?;
         let text = crate::files::read_at_most(&path, LARGEST as u64)
             .map_err(|e| format!("{}: {e}", path.display()))?;
         let text =
             String::from_utf8(text).map_err(|_| format!("{}: it is not UTF-8", path.display()))?;
         Document::parse(&text).map_err(|e| format!("{}: {e}", path.display()))
+    }
+
+    /// A file that is there and can't be read is an error: the next folder may have another
+    /// document of the same name.
+    fn find(&self, name: &str) -> Result<PathBuf, String> {
+        let absent = |path: &PathBuf| {
+            let found = std::fs::metadata(path);
+            found.is_err_and(|e| e.kind() == ErrorKind::NotFound)
+        };
+        let mut candidates = self.dirs.iter().map(|dir| dir.join(name));
+        candidates.find(|path| !absent(path)).ok_or_else(|| {
+            let dirs: Vec<_> = self
+                .dirs
+                .iter()
+                .map(|dir| dir.display().to_string())
+                .collect();
+            format!("there is no '{name}' in {}", dirs.join(" or "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn document_is_looked_for_in_specs_before_manifests_specs() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (dir.path().join("specs"), dir.path().join("manifests/specs"));
+        std::fs::create_dir_all(&first).unwrap();
+        std::fs::create_dir_all(&second).unwrap();
+        let specs = Specs::of(dir.path());
+        let missing = specs.find("a.json").unwrap_err();
+        assert!(
+            missing.contains("/specs or ") && missing.ends_with("/manifests/specs"),
+            "{missing}"
+        );
+        std::fs::write(second.join("a.json"), "{}").unwrap();
+        assert_eq!(specs.find("a.json").unwrap(), second.join("a.json"));
+        std::fs::write(first.join("a.json"), "{}").unwrap();
+        assert_eq!(specs.find("a.json").unwrap(), first.join("a.json"));
     }
 }

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::{Format, mcp_servers, output};
-use crate::config::{self, Environment, Flags};
-use crate::error::{Code, Failure, Problem};
+use super::{Format, mcp_servers, output, permissions};
+use crate::config::{self, Environment, Flags, Settings};
+use crate::error::{Code, Failure, Problem, Weight};
 use crate::snapshot::Snapshot;
 
 #[derive(clap::Args)]
@@ -12,14 +12,15 @@ pub struct Args {
     #[command(flatten)]
     flags: Flags,
 
-    /// Fail on warnings too
+    /// Fail on warnings too, but for signature modes log and warn, which are steps of a roll-out
     #[arg(long)]
     strict: bool,
 }
 
 pub fn run(args: &Args, format: Format) -> Result<u8, Failure> {
     let (problems, warnings, summary) = load(&args.flags);
-    let ok = problems.is_empty() && (warnings.is_empty() || !args.strict);
+    let tolerated = |warning: &Problem| !args.strict || warning.weight == Weight::Tolerated;
+    let ok = problems.is_empty() && warnings.iter().all(tolerated);
     match format {
         Format::Json => output::pretty(&json!({
             "ok": ok,
@@ -48,7 +49,7 @@ pub fn run(args: &Args, format: Format) -> Result<u8, Failure> {
 /// server.
 fn load(flags: &Flags) -> (Vec<Problem>, Vec<Problem>, serde_json::Value) {
     let env = Environment::read();
-    let (mut problems, settings) = match config::resolve(flags, &env) {
+    let (problems, settings) = match config::resolve(flags, &env) {
         Ok(settings) => (Vec::new(), Some(settings)),
         // With default settings the rest can still be loaded, and its problems reported too.
         Err(problems) => {
@@ -64,6 +65,29 @@ fn load(flags: &Flags) -> (Vec<Problem>, Vec<Problem>, serde_json::Value) {
         return (problems, Vec::new(), serde_json::Value::Null);
     };
     settings.keyring.places.consume = false;
+    let ati_dir = settings.ati_dir.clone();
+    let by_default = !problems.is_empty();
+    let (problems, mut warnings, summary) = build(settings, problems);
+    // What default settings leave open isn't what the settings would.
+    warnings.retain(|warning| !by_default || warning.advice.is_none());
+    // The keyring's own files were looked at when they were loaded.
+    let known: Vec<_> = warnings.iter().filter_map(|it| it.file.clone()).collect();
+    let faults = permissions::faults(&ati_dir).into_iter();
+    warnings.extend(
+        faults
+            .filter(|fault| !known.contains(&fault.path))
+            .map(|fault| {
+                let message = format!("{} ({})", fault.message, fault.fix);
+                Problem::new(message).file(&fault.path)
+            }),
+    );
+    (problems, warnings, summary)
+}
+
+fn build(
+    settings: Settings,
+    mut problems: Vec<Problem>,
+) -> (Vec<Problem>, Vec<Problem>, serde_json::Value) {
     match Snapshot::build(settings, None) {
         Ok(mut built) if problems.is_empty() => {
             let snapshot = &built.snapshot;
@@ -92,5 +116,10 @@ fn load(flags: &Flags) -> (Vec<Problem>, Vec<Problem>, serde_json::Value) {
 }
 
 fn as_json(problem: &Problem) -> serde_json::Value {
-    json!({ "file": problem.file, "key": problem.key, "message": problem.message })
+    json!({
+        "file": problem.file,
+        "line": problem.line,
+        "key": problem.key,
+        "message": problem.message,
+    })
 }

@@ -21,9 +21,9 @@ use crate::config::{Environment, KeyringSettings, Settings};
 use crate::error::{CallError, Code, ExecError, Failure};
 use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, SharedState, Watcher};
-use crate::keyring::Places;
+use crate::keyring::{Keyring, Places, Source};
 use crate::request_id::RequestId;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{self, Snapshot};
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
 
@@ -124,7 +124,7 @@ impl Local {
             let outcome = call::run(request, context).await;
             let finished = outcome.map_err(|error| match error {
                 CallError::UnknownTool(name) => unknown_tool(&name),
-                error => Failure::from_error(error.code(), error),
+                error => with_key_hint(error, called.or(unlisted), &session.snapshot.keyring),
             })?;
             Ok(Answered {
                 result: loaded(finished.output).await?,
@@ -247,6 +247,7 @@ impl Local {
         let snapshot = if needs_keys {
             self.with_keyring()?
         } else {
+            self.log_unused_keyring();
             self.snapshot.clone()
         };
         let settings = &snapshot.settings;
@@ -274,7 +275,26 @@ impl Local {
         for warning in warnings {
             tracing::debug!("{warning}");
         }
+        tracing::debug!("keyring: {}", snapshot.keyring.source().as_str());
         Ok(snapshot)
+    }
+
+    /// Which keyring a tool with a credential would use. The one-shot key is left alone.
+    fn log_unused_keyring(&self) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        let places = Places {
+            consume: false,
+            ..self.snapshot.settings.keyring.places.clone()
+        };
+        match snapshot::command_keyring(&places) {
+            Ok(loaded) => {
+                let source = loaded.keyring.source().as_str();
+                tracing::debug!("keyring: {source}; this call needs no credential");
+            }
+            Err(problem) => tracing::debug!("keyring: {problem}; this call needs no credential"),
+        }
     }
 }
 
@@ -379,6 +399,22 @@ fn listing_failure(error: McpError) -> Failure {
         code => code,
     };
     Failure::from_error(code, error)
+}
+
+/// The failure of a call. Where a credential is missing, with the command that stores it.
+fn with_key_hint(error: CallError, provider: Option<&Arc<Provider>>, keyring: &Keyring) -> Failure {
+    let code = error.code();
+    let failure = Failure::from_error(code, error);
+    let names = provider.map(|provider| provider.key_names());
+    let mut names = names.unwrap_or_default().into_iter();
+    let missing = names.find(|name| keyring.get(name).is_none());
+    match missing.filter(|_| code == Code::MissingKey) {
+        Some(name) if keyring.source() == Source::Persistent => {
+            failure.hint(format!("ati edge keyring set {name}"))
+        }
+        Some(name) => failure.hint(format!("ati key set {name} - reads it from standard input")),
+        None => failure,
+    }
 }
 
 /// The caller, by its session token. Where no JWT keys are configured, no token is needed and every

@@ -37,7 +37,12 @@ impl Args {
 pub fn run(args: Args) -> Result<u8, Failure> {
     log_panics();
     let env = Environment::read();
-    super::init::ensure(args.flags.ati_dir.as_ref().unwrap_or(&env.ati_dir));
+    // Only the default folder is created. One that was named has to be there, see config::resolve.
+    let dir = args.flags.ati_dir.as_ref().unwrap_or(&env.ati_dir);
+    let named = args.flags.ati_dir.is_some() || env.ati_dir_named;
+    if !named || dir.is_dir() {
+        super::init::ensure(dir);
+    }
     let start = if args.upgrade {
         Start::Upgrade
     } else {

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde_json::json;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 use zeroize::Zeroizing;
 
-use super::{Format, output, problem_failure};
+use super::{Format, output, problem_failure, secret_input};
 use crate::auth::keys::{KEY_ID, KeyError, PrivateKey, PublicKey, generate_secret, shared_secret};
 use crate::auth::rate::Rate;
+use crate::auth::scope;
 use crate::auth::token::{
     self, Claims, DEFAULT_AUDIENCE, Namespace, Signer, VerificationKey, Verifier,
 };
@@ -30,12 +31,12 @@ pub enum Command {
     Issue(Issue),
     /// Print the claims of a token without verifying it
     Inspect {
-        /// The token
+        /// The token; - reads it from standard input, which keeps it out of `ps`
         token: String,
     },
     /// Verify a token as the proxy would; exit code 1 where it is not valid
     Validate {
-        /// The token
+        /// The token; - reads it from standard input, which keeps it out of `ps`
         token: String,
         #[command(flatten)]
         key: KeyArgs,
@@ -111,8 +112,8 @@ pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
     match command {
         Command::Keygen { algorithm } => keygen(algorithm, asked),
         Command::Issue(args) => issue(args, asked),
-        Command::Inspect { token } => inspect(&token),
-        Command::Validate { token, key } => validate(&token, &key, asked),
+        Command::Inspect { token } => inspect(&given(token)?),
+        Command::Validate { token, key } => validate(&given(token)?, &key, asked),
     }
 }
 
@@ -150,8 +151,21 @@ fn keygen(algorithm: Algorithm, asked: Option<Format>) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// The token, from standard input where it is `-`.
+fn given(token: String) -> Result<Zeroizing<String>, Failure> {
+    match token.as_str() {
+        "-" => secret_input::from_stdin(),
+        _ => Ok(Zeroizing::new(token)),
+    }
+}
+
 fn issue(args: Issue, asked: Option<Format>) -> Result<u8, Failure> {
     let now = unix_now();
+    for scope in args.scope.split_whitespace() {
+        if let Some(doubt) = doubtful(scope) {
+            warn!("--scope: {doubt}");
+        }
+    }
     let claims = Claims {
         iss: args.iss.or_else(|| Environment::read().issuer),
         sub: args.sub,
@@ -199,9 +213,17 @@ fn validate(token: &str, key: &KeyArgs, asked: Option<Format>) -> Result<u8, Fai
     let env = Environment::read();
     let expect = env.expectations(None, None);
     let verifier = Verifier::new(&verification_key(key, &env)?, &expect);
-    match verifier.verify(token.trim(), unix_now()) {
+    let now = unix_now();
+    match verifier.verify(token.trim(), now) {
         Ok(_) => {
-            info!("VALID");
+            let claims = token::inspect(token.trim());
+            let exp = claims.as_ref().and_then(|claims| claims.get("exp"));
+            match exp.and_then(serde_json::Value::as_u64) {
+                Some(exp) if exp <= now => {
+                    info!("VALID (expired {} s ago, within the leeway)", now - exp);
+                }
+                _ => info!("VALID"),
+            }
             output::done(asked, || json!({"valid": true}));
             Ok(0)
         }
@@ -214,6 +236,27 @@ fn validate(token: &str, key: &KeyArgs, asked: Option<Format>) -> Result<u8, Fai
             Ok(1)
         }
     }
+}
+
+/// Why a scope allows less than its issuer may think.
+fn doubtful(scope: &str) -> Option<String> {
+    const KINDS: [&str; 2] = ["tool:", "skill:"];
+    let known = scope == "*" || scope == "help";
+    if known || KINDS.iter().any(|kind| scope.starts_with(kind)) {
+        return None;
+    }
+    let offer = match scope.split_once(':') {
+        Some((kind, rest)) => {
+            let kind = format!("{kind}:");
+            let meant = config::nearest(&kind, &KINDS);
+            meant.map(|meant| format!("; did you mean '{meant}{rest}'?"))
+        }
+        None => None,
+    };
+    Some(format!(
+        "'{scope}' is no scope that ati knows (tool:…, skill:…, help, *){}",
+        offer.unwrap_or_default()
+    ))
 }
 
 /// The signing key: of `--key`, `--secret`, the environment, then config.toml. A private key wins
@@ -270,8 +313,10 @@ fn verification_key(args: &KeyArgs, env: &Environment) -> Result<VerificationKey
 
 /// The key that the proxy of this machine would verify tokens with.
 pub(super) fn configured_key(env: &Environment) -> Result<Option<VerificationKey>, Failure> {
+    // The folder is the command's own to create, and the database isn't used.
     let env = Environment {
         database_url: false,
+        ati_dir_named: false,
         ..env.clone()
     };
     let settings = config::resolve(&Flags::default(), &env)
@@ -330,6 +375,12 @@ fn parse_rate(text: &str) -> Result<(String, String), String> {
     if pattern.is_empty() {
         return Err("the pattern is empty".to_owned());
     }
+    if !scope::can_cover_a_tool(pattern) {
+        return Err(format!(
+            "'{pattern}' can match no tool, so that it would limit nothing: a pattern is '*', or \
+             begins with 'tool:', and has a '*' at its end only, like tool:github:*"
+        ));
+    }
     Rate::parse(spec).ok_or_else(|| format!("'{spec}' is no rate; like 10/hour"))?;
     Ok((pattern.to_owned(), spec.to_owned()))
 }
@@ -357,10 +408,22 @@ mod tests {
     }
 
     #[test]
+    fn scope_of_an_unknown_kind_is_doubtful() {
+        for good in ["*", "help", "tool:github:*", "skill:research-*", "tool:x"] {
+            assert_eq!(doubtful(good), None);
+        }
+        let typo = doubtful("tol:*").unwrap();
+        assert!(typo.ends_with("did you mean 'tool:*'?"), "{typo}");
+        assert!(doubtful("github").is_some());
+    }
+
+    #[test]
     fn rate_takes_a_pattern_and_a_limit() {
         assert_eq!(parse_rate("tool:a=5/min").unwrap().0, "tool:a");
         for bad in ["tool:a", "=5/min", "tool:a=5", "tool:a=lots/hour"] {
             assert!(parse_rate(bad).is_err(), "{bad}");
         }
+        let error = parse_rate("t:get=5/min").unwrap_err();
+        assert!(error.contains("'t:get' can match no tool"), "{error}");
     }
 }

@@ -45,6 +45,11 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
         "Folder with manifests, keyring, credentials and skills. `--ati-dir` wins.",
     ),
     (
+        "ATI_INSECURE",
+        "unset",
+        "`1` or `true`: as `--insecure`. The proxy serves tools beyond loopback to every caller.",
+    ),
+    (
         "ATI_JWT_ACCEPTED_AUDIENCES",
         "unset",
         "Comma-separated audiences; a token must name one of them.",
@@ -136,6 +141,10 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
 #[derive(Debug, Clone)]
 pub struct Environment {
     pub ati_dir: PathBuf,
+    /// Whether `ATI_DIR` names the folder.
+    pub ati_dir_named: bool,
+    /// `ATI_INSECURE`.
+    pub insecure: bool,
     pub key_file: PathBuf,
     pub admin_token: Option<Secret>,
     pub database_url: bool,
@@ -157,6 +166,8 @@ impl Default for Environment {
     fn default() -> Self {
         Environment {
             ati_dir: PathBuf::from(".ati"),
+            ati_dir_named: false,
+            insecure: false,
             key_file: PathBuf::from("/run/ati/.key"),
             admin_token: None,
             database_url: false,
@@ -189,6 +200,7 @@ impl Environment {
         let mut filled = |name: &str| text(name).filter(|value| !value.trim().is_empty());
         let mut env = Environment {
             ati_dir: ati_dir(),
+            ati_dir_named: self::filled("ATI_DIR").is_some(),
             database_url: filled("ATI_DB_URL").is_some(),
             admin_token: filled("ATI_ADMIN_TOKEN")
                 .and_then(|token| Secret::new(token.as_bytes()).ok()),
@@ -208,12 +220,26 @@ impl Environment {
                 Problem::new("OTLP export is not part of this build; nothing is sent").key(name),
             );
         }
+        if filled("SENTRY_DSN").is_some() {
+            env.warnings.push(
+                Problem::new("Sentry is not part of this build; nothing is sent").key("SENTRY_DSN"),
+            );
+        }
         env.audit_file = filled("ATI_AUDIT_FILE").map(PathBuf::from);
+        let insecure = match filled("ATI_INSECURE").as_deref().map(str::trim) {
+            None | Some("0" | "false") => Some(false),
+            Some("1" | "true") => Some(true),
+            Some(_) => None,
+        };
+        env.insecure = insecure.unwrap_or(false);
         let guard = Guard::parse(&filled("ATI_SSRF_PROTECTION").unwrap_or_default());
         env.guard = guard.unwrap_or(Guard::On);
         // Set but empty is kept: it must refuse to start, not turn authentication off.
         env.public_key = std::env::var_os("ATI_JWT_PUBLIC_KEY");
         env.secret = text("ATI_JWT_SECRET").map(Zeroizing::new);
+        if insecure.is_none() {
+            problems.push(Problem::new("expected 1, true, 0 or false").key("ATI_INSECURE"));
+        }
         if guard.is_none() {
             problems.push(
                 Problem::new("expected 1, true, warn, or nothing").key("ATI_SSRF_PROTECTION"),

@@ -63,6 +63,10 @@ pub struct Flags {
     /// How the log looks; auto is text on a terminal and JSON otherwise [default: auto]
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
+    /// Serve tools to every caller: start on an address beyond loopback without token keys and
+    /// without signature mode enforce
+    #[arg(long, help_heading = LISTENING)]
+    pub insecure: bool,
 
     /// Write the addresses in use to this file, as JSON, once requests are served
     #[arg(long, value_name = "FILE", help_heading = LISTENING)]

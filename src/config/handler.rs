@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::section::nearest;
+use super::section::offer;
 
 /// `handler` of a manifest: where the tools of a provider come from.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,12 +68,9 @@ impl HandlerKind {
                 self.name()
             )),
             HandlerKind::Unknown(name) => {
-                let hint = match nearest(name, &Self::NAMES) {
-                    Some(known) => format!("; did you mean '{known}'?"),
-                    None => String::new(),
-                };
+                let offer = offer(name, &Self::NAMES);
                 Some(format!(
-                    "unknown handler '{name}', so its tools are absent{hint}"
+                    "unknown handler '{name}', so its tools are absent; {offer}"
                 ))
             }
         }
@@ -126,11 +123,17 @@ mod tests {
         );
         assert_eq!(
             absence("opnapi").as_deref(),
-            Some("unknown handler 'opnapi', so its tools are absent; did you mean 'openapi'?")
+            Some(
+                "unknown handler 'opnapi', so its tools are absent; did you mean 'openapi'? \
+                 Known are http, openapi, mcp, cli, file_manager, passthrough, xai"
+            )
         );
         assert_eq!(
             absence("zzz").as_deref(),
-            Some("unknown handler 'zzz', so its tools are absent")
+            Some(
+                "unknown handler 'zzz', so its tools are absent; \
+                 known are http, openapi, mcp, cli, file_manager, passthrough, xai"
+            )
         );
     }
 }

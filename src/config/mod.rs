@@ -8,6 +8,7 @@ pub mod fields;
 mod flags;
 mod handler;
 mod jwt;
+mod lines;
 mod manifest;
 pub mod provider;
 mod section;
@@ -25,11 +26,12 @@ pub use environment::{Environment, VARIABLES, ati_dir};
 pub use flags::Flags;
 pub use handler::HandlerKind;
 pub use jwt::{JwtSettings, KeySource, private_key_of_config, private_key_of_environment};
+pub use lines::add_lines;
 pub use manifest::{
     LONGEST_PROVIDER_NAME, ManifestFile, Origin, is_provider_name, mcp_url_env, read_manifest,
     read_manifests, session_token_env,
 };
-pub use section::{Section, nearest};
+pub use section::{Section, nearest, offer};
 
 use conf::{Conf, ServerSettings, default_upgrade_socket};
 
@@ -51,6 +53,8 @@ pub struct Settings {
     pub listeners: Vec<Listener>,
     pub trusted_proxies: TrustedProxies,
     pub admin: Option<SocketAddr>,
+    /// Tools may be open to every caller beyond loopback: the operator said so.
+    pub insecure: bool,
     /// Where a successor asks for the listeners.
     pub upgrade_socket: PathBuf,
     pub ready_file: Option<PathBuf>,
@@ -86,14 +90,38 @@ impl Default for Settings {
 /// not only the first.
 pub fn resolve(flags: &Flags, env: &Environment) -> Result<Settings, Vec<Problem>> {
     let mut problems = env.problems.clone();
+    problems.extend(missing_ati_dir(flags, env));
     let conf = Conf::read(flags.conf.as_deref(), &mut problems);
     let of_config_toml = jwt::of_config_toml(&ati_dir_of(flags, env), &mut problems);
     let settings = compose(conf, of_config_toml, flags, env, &mut problems);
     if problems.is_empty() {
         Ok(settings)
     } else {
+        add_lines(&mut problems);
         Err(problems)
     }
+}
+
+/// A folder that was named has to be there. An empty one in its place would have no token keys, and
+/// a typo in a unit would let every caller in.
+fn missing_ati_dir(flags: &Flags, env: &Environment) -> Option<Problem> {
+    let (dir, named_by) = match &flags.ati_dir {
+        Some(dir) => (dir, "--ati-dir"),
+        None if env.ati_dir_named => (&env.ati_dir, "ATI_DIR"),
+        None => return None,
+    };
+    let shown = dir.display();
+    let message = match std::fs::metadata(dir) {
+        Ok(found) if found.is_dir() => return None,
+        Ok(_) => format!("{shown} is not a folder"),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            format!("there is no folder {shown}; to make it: ATI_DIR={shown} ati init")
+        }
+        Err(e) => format!("the folder {shown} can't be used: {e}"),
+    };
+    let fix = format!("mend the name, or make the folder: ATI_DIR={shown} ati init");
+    let problem = Problem::new(message).key(named_by);
+    Some(problem.advice("settings", fix))
 }
 
 /// Flags over environment over conf file over the key of config.toml.
@@ -112,6 +140,7 @@ fn compose(
         listeners,
         trusted_proxies,
         admin,
+        insecure,
         upgrade_socket,
         workers,
         drain,
@@ -123,6 +152,7 @@ fn compose(
         listeners,
         trusted_proxies,
         admin,
+        insecure: insecure || env.insecure,
         upgrade_socket,
         ready_file: flags.ready_file.clone(),
         workers,
@@ -278,11 +308,72 @@ audiences = []
                 "jwt.audiences",
                 "limits.connections",
                 "sever",
-                "--bind",
-                "--admin",
-                "--sig-exempt-paths"
+                "server.bind",
+                "admin.listen",
+                "signature.exempt_paths"
             ]
         );
+        // Each names the file and the line too.
+        assert!(problems.iter().all(|p| p.file.is_some()), "{problems:?}");
+        let lines: Vec<_> = problems.iter().filter_map(|p| p.line).collect();
+        assert_eq!(lines, [3, 8, 13, 11, 14, 4, 6, 9]);
+    }
+
+    #[test]
+    fn problem_of_a_flag_names_the_flag_and_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ati.toml");
+        std::fs::write(&path, "[admin]\nlisten = '127.0.0.1:0'").unwrap();
+        let flags = Flags {
+            conf: Some(path),
+            ati_dir: Some(dir.path().to_path_buf()),
+            bind: Some("localhost".into()),
+            admin: Some("9090".into()),
+            sig_exempt_paths: Some("health".into()),
+            ..Flags::default()
+        };
+        let problems = resolve(&flags, &Environment::default()).unwrap_err();
+        let named: Vec<_> = problems
+            .iter()
+            .map(|p| (p.key.as_deref().unwrap(), p.file.is_some()))
+            .collect();
+        let expected = ["--bind", "--admin", "--sig-exempt-paths"].map(|key| (key, false));
+        assert_eq!(named, expected);
+    }
+
+    #[test]
+    fn named_folder_that_is_missing_is_a_problem_and_the_default_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = dir.path().join("typo");
+        let by_flag = Flags {
+            ati_dir: Some(missing.clone()),
+            ..Flags::default()
+        };
+        let by_variable = Environment {
+            ati_dir: missing.clone(),
+            ati_dir_named: true,
+            ..Environment::default()
+        };
+        let by_default = Environment {
+            ati_dir: missing.clone(),
+            ..Environment::default()
+        };
+        let text = |flags: &Flags, env: &Environment| {
+            let problems = resolve(flags, env).unwrap_err();
+            assert_eq!(problems.len(), 1);
+            problems[0].to_string()
+        };
+        let shown = missing.display();
+        let rest = format!("there is no folder {shown}; to make it: ATI_DIR={shown} ati init");
+        let named = text(&by_flag, &Environment::default());
+        assert_eq!(named, format!("--ati-dir: {rest}"));
+        assert_eq!(
+            text(&Flags::default(), &by_variable),
+            format!("ATI_DIR: {rest}")
+        );
+        assert!(resolve(&Flags::default(), &by_default).is_ok());
+        std::fs::write(&missing, "").unwrap();
+        assert!(text(&by_flag, &by_variable).ends_with("typo is not a folder"));
     }
 
     #[test]

@@ -6,8 +6,17 @@ use std::net::IpAddr;
 use http::HeaderName;
 
 use super::Section;
+use super::section::offer;
 use crate::credential::{Credential, Template};
 use crate::egress;
+
+/// The header of `auth_type = "header"`, for tools over HTTP and for routes.
+pub const DEFAULT_HEADER: &str = "X-Api-Key";
+
+/// What `auth_type` may be.
+const AUTH_TYPES: [&str; 7] = [
+    "none", "bearer", "header", "query", "basic", "oauth2", "url",
+];
 
 /// `auth_type` and the fields that belong to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -44,7 +53,7 @@ impl Auth {
 }
 
 /// `generated`: a program makes the credential, so that no key needs to be named.
-pub fn read_auth(s: &mut Section<'_>, generated: bool) -> Auth {
+pub fn read_auth(s: &mut Section<'_>, generated: bool, default_header: &str) -> Auth {
     let kind = s.take::<String>("auth_type").unwrap_or_default();
     let mut filled = |key| s.take::<String>(key).filter(|text| !text.is_empty());
     let key = filled("auth_key_name");
@@ -81,7 +90,7 @@ pub fn read_auth(s: &mut Section<'_>, generated: bool) -> Auth {
         }),
         "header" => {
             let key = needed(key, "auth_key_name");
-            let name = header.unwrap_or_else(|| "X-Api-Key".to_owned());
+            let name = header.unwrap_or_else(|| default_header.to_owned());
             match HeaderName::try_from(&name) {
                 Ok(name) => Auth::Static(Credential::Header { key, name, prefix }),
                 Err(_) => {
@@ -91,7 +100,8 @@ pub fn read_auth(s: &mut Section<'_>, generated: bool) -> Auth {
             }
         }
         _ => {
-            s.problem("auth_type", format!("unknown auth type '{kind}'"));
+            let message = format!("unknown auth type '{kind}'; {}", offer(&kind, &AUTH_TYPES));
+            s.problem("auth_type", message);
             Auth::None
         }
     }

@@ -89,9 +89,10 @@ impl<'a> Section<'a> {
         self.problems.push(problem);
     }
 
-    /// A problem of the table as a whole.
-    pub fn general_problem(&mut self, message: &str) {
-        self.problems.push(Problem::new(message).file(self.file));
+    /// A problem whose message names the key itself.
+    pub fn problem_about(&mut self, key: &str, message: &str) {
+        let problem = Problem::new(message).file(self.file);
+        self.problems.push(problem.about(self.name(key)));
     }
 
     /// Allows a key that has no effect here.
@@ -134,11 +135,22 @@ impl<'a> Section<'a> {
     }
 }
 
+/// What to write in place of an unknown name: the nearest one, and all that are known.
+pub fn offer(name: &str, known: &[&str]) -> String {
+    let list = known.join(", ");
+    match nearest(name, known) {
+        Some(meant) => format!("did you mean '{meant}'? Known are {list}"),
+        None => format!("known are {list}"),
+    }
+}
+
 /// The known name that a typo most likely meant.
 pub fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
+    let name = name.to_lowercase();
+    let likeness = |known: &str| strsim::jaro_winkler(&name, &known.to_lowercase());
     known
         .iter()
-        .map(|candidate| (strsim::jaro_winkler(name, candidate), *candidate))
+        .map(|candidate| (likeness(candidate), *candidate))
         .filter(|(likeness, _)| *likeness > LIKENESS)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)

@@ -52,11 +52,6 @@ impl<'a> Lookup<'a> {
     fn own(&self, name: &str) -> Option<&'a Secret> {
         self.keyring.get(&format!("{name}@{}", self.customer?))
     }
-
-    /// Answers of tools are redacted. Those of routes are forwarded as they come.
-    pub(super) fn redacts(&self) -> bool {
-        self.purpose == Purpose::Tool
-    }
 }
 
 #[cfg(test)]

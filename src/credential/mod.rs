@@ -7,12 +7,14 @@
 //! room: the executor writes that form itself.
 //!
 //! What comes back is redacted with [`Attachment::redact`] or, in pieces, with
-//! [`Attachment::redactor`].
+//! [`Attachment::redactor`]; headers of a response with [`Attachment::redact_header`].
 
 mod error;
 mod lookup;
 pub mod query;
 mod redact;
+mod redact_header;
+mod redact_text;
 mod template;
 
 use std::sync::Arc;
@@ -63,7 +65,8 @@ pub enum Credential {
     Basic {
         key: String,
     },
-    /// The value is a user name, and the password is empty. Existing manifests of tools mean it so.
+    /// The value is `user:password`, or a user name alone, whose password is empty. Manifests of
+    /// tools mean either.
     BasicUser {
         key: String,
     },
@@ -78,6 +81,8 @@ pub struct Attachment {
     env: Vec<(String, Secret)>,
     extra: Vec<(HeaderName, HeaderValue)>,
     patterns: Arc<RedactionPatterns>,
+    /// Secrets that are too short to be searched for. A header that is equal to one is redacted.
+    short: Vec<Secret>,
     /// Of every key that it was resolved from.
     health: Vec<Arc<KeyHealth>>,
 }
@@ -123,9 +128,10 @@ impl Attachment {
                 .flat_map(|(_, template)| template.keys())
                 .filter_map(|key| lookup.get(key)),
         );
-        if lookup.redacts() {
-            attachment = attachment.with_redacted(used.iter().map(|secret| secret.expose()));
-        }
+        let password = credential.password(used.first().map(|secret| secret.expose()));
+        let values = used.iter().map(|secret| secret.expose());
+        attachment = attachment.with_redacted(values.chain(password));
+        attachment = attachment.with_short(used.into_iter(), extra);
         (attachment, gaps)
     }
 
@@ -143,11 +149,11 @@ impl Attachment {
             env: Vec::new(),
             extra: self.extra.clone(),
             patterns: self.patterns.clone(),
+            short: self.short.clone(),
             health: self.health.clone(),
         };
         // A value that a generator made may have no name in the keyring.
-        let own = credential.key().filter(|key| !key.is_empty());
-        let own = own.map(health::of);
+        let own = credential.key().map(health::of);
         let known = |key: &Arc<KeyHealth>| self.health.iter().any(|other| Arc::ptr_eq(other, key));
         minted.health.extend(own.filter(|key| !known(key)));
         minted.set(credential, value)?;
@@ -223,7 +229,8 @@ impl Attachment {
                 ));
             }
             Credential::BasicUser { .. } => {
-                let pair = Zeroizing::new([value, b":"].concat());
+                let end: &[u8] = if value.contains(&b':') { b"" } else { b":" };
+                let pair = Zeroizing::new([value, end].concat());
                 let encoded = Zeroizing::new(STANDARD.encode(&*pair));
                 self.auth = Some((
                     AUTHORIZATION,
@@ -257,6 +264,11 @@ impl Attachment {
         Ok(())
     }
 
+    /// Whether it was resolved from a key of the keyring.
+    pub fn has_credential(&self) -> bool {
+        !self.health.is_empty()
+    }
+
     /// The names of the headers that it sets.
     pub fn names(&self) -> impl Iterator<Item = &HeaderName> {
         self.extra.iter().chain(&self.auth).map(|(name, _)| name)
@@ -279,24 +291,6 @@ impl Attachment {
         self.patterns.redact(answer);
     }
 
-    /// Redacts a text, then cuts it at this length. In a text that was cut first, half a secret
-    /// would not be found.
-    pub fn redact_text(&self, text: impl Into<Vec<u8>>, longest: usize) -> String {
-        let mut bytes = text.into();
-        self.redact(&mut bytes);
-        let mut text = String::from_utf8_lossy(&bytes).into_owned();
-        text.truncate(text.floor_char_boundary(longest));
-        text
-    }
-
-    /// As [`Attachment::redact_text`], of a text that was cut: a beginning of a secret at its end
-    /// is dropped.
-    pub fn redact_cut_text(&self, text: &[u8], longest: usize) -> String {
-        let clean = self.redactor().push(text);
-        let clean = String::from_utf8_lossy(&clean);
-        crate::text::clip(&clean, longest).to_owned()
-    }
-
     /// Redacts an answer that comes in pieces.
     pub fn redactor(&self) -> Redactor {
         Redactor::new(self.patterns.clone())
@@ -304,6 +298,8 @@ impl Attachment {
 }
 
 impl Credential {
+    /// None where it has no name: a generator mints it, or the manifest lacks the name, which is
+    /// reported.
     pub fn key(&self) -> Option<&str> {
         match self {
             Credential::None => None,
@@ -311,8 +307,22 @@ impl Credential {
             | Credential::Header { key, .. }
             | Credential::Query { key, .. }
             | Credential::Basic { key }
-            | Credential::BasicUser { key } => Some(key),
+            | Credential::BasicUser { key } => Some(key.as_str()).filter(|key| !key.is_empty()),
         }
+    }
+
+    /// The part of the value that is a secret of its own.
+    fn password<'v>(&self, value: Option<&'v [u8]>) -> Option<&'v [u8]> {
+        let is_basic = matches!(
+            self,
+            Credential::Basic { .. } | Credential::BasicUser { .. }
+        );
+        if !is_basic {
+            return None;
+        }
+        let value = value?;
+        let colon = value.iter().position(|byte| *byte == b':')?;
+        Some(&value[colon + 1..])
     }
 }
 
@@ -354,19 +364,6 @@ mod tests {
 
     fn resolve(credential: &Credential) -> (Attachment, Gaps) {
         Attachment::resolve(credential, &[], &lookup(&keyring()))
-    }
-
-    #[test]
-    fn text_is_cut_after_its_secrets_are_redacted() {
-        let secret = b"planted-secret-value";
-        let attachment = Attachment::default().with_redacted([&secret[..]].into_iter());
-        let text = "sent planted-secret-value, and more";
-        assert_eq!(attachment.redact_text(text, 10), "sent [REDA");
-        assert_eq!(
-            attachment.redact_text(text, 1000),
-            "sent [REDACTED], and more"
-        );
-        assert_eq!(attachment.redact_text("äöü", 3), "ä");
     }
 
     fn headers(attachment: &Attachment, with_auth: bool) -> Vec<(String, String)> {

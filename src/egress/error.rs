@@ -24,6 +24,9 @@ pub enum EgressError {
 }
 
 impl EgressError {
+    pub const NO_BASE_URL: Self =
+        EgressError::BadUrl("base_url of its manifest is missing, or is no absolute URL");
+
     /// The `outcome` label of `ati_tool_calls_total`.
     pub fn outcome(&self) -> &'static str {
         match self {

@@ -20,6 +20,9 @@ pub enum CallError {
     UnknownTool(String),
     #[error("Access denied: '{0}' is not in your scopes")]
     OutOfScope(String),
+    /// The token's `exp` is over. The leeway is for the check of the token, and not for calls.
+    #[error("Scopes have expired (expired at {0})")]
+    ScopesExpired(u64),
     #[error("Invalid arguments: {name}: {what}")]
     InvalidArgument {
         name: String,
@@ -35,6 +38,8 @@ pub enum CallError {
         count: usize,
         limit: u32,
         unit: &'static str,
+        /// Seconds until there is room for a call.
+        retry_after: u64,
     },
     /// `X-Ati-Upstream-Url` is no URL, or the provider takes none.
     #[error("Invalid upstream URL: {0}")]
@@ -202,7 +207,9 @@ impl CallError {
             | CallError::InvalidArgument { .. }
             | CallError::StrayWords(_) => StatusCode::UNPROCESSABLE_ENTITY,
             CallError::UnknownTool(_) => StatusCode::NOT_FOUND,
-            CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => StatusCode::FORBIDDEN,
+            CallError::OutOfScope(_)
+            | CallError::ScopesExpired(_)
+            | CallError::UpstreamDenied(_) => StatusCode::FORBIDDEN,
             CallError::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
             CallError::ProviderDown { .. } | CallError::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
             CallError::Exec(error) if error.0.shortage().is_some() => {
@@ -222,6 +229,7 @@ impl CallError {
             CallError::InvalidRequest(_) => "invalid_request",
             CallError::UnknownTool(_) => "unknown_tool",
             CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => "denied",
+            CallError::ScopesExpired(_) => "expired",
             CallError::UpstreamUrl(_) => "invalid_request",
             CallError::InvalidArgument { .. } | CallError::StrayWords(_) => "invalid_arguments",
             CallError::RateLimited { .. } => "rate_limited",
@@ -237,6 +245,7 @@ impl CallError {
         match self {
             CallError::UnknownTool(_) => Code::ToolNotFound,
             CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => Code::ScopeDenied,
+            CallError::ScopesExpired(_) => Code::AuthExpired,
             CallError::InvalidArgument { missing: true, .. } => Code::MissingArg,
             CallError::UnreadableBody(_)
             | CallError::UpstreamUrl(_)
@@ -264,7 +273,9 @@ impl CallError {
 
     /// Seconds after which the same call may succeed, where that is known.
     pub fn retry_after(&self) -> Option<u64> {
-        if let CallError::ProviderDown { retry_after, .. } = self {
+        if let CallError::ProviderDown { retry_after, .. }
+        | CallError::RateLimited { retry_after, .. } = self
+        {
             Some(*retry_after)
         } else if let CallError::Busy(_) = self {
             Some(RETRY_AFTER_SHORTAGE)
@@ -279,8 +290,6 @@ impl CallError {
     pub fn upstream_failure(&self) -> Option<UpstreamFailure> {
         if let CallError::Exec(error) = self {
             error.upstream_failure()
-        } else if let CallError::ProviderDown { .. } = self {
-            Some(UpstreamFailure::new("provider_down"))
         } else {
             None
         }

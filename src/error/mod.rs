@@ -16,7 +16,7 @@ mod verdict;
 pub use call::{CallError, ExecError, ExecFailure, Shortage, UpstreamFailure};
 pub use failure::{Cause, Code, Failure};
 pub use http1::{header_too_large_response, too_many_connections_response};
-pub use problem::{Intro, Problem};
+pub use problem::{Advice, Intro, Problem, Weight};
 pub use refusal::{AfterRefusal, Refusal, RefusalBody, UpstreamFault};
 pub use success::Success;
 pub use verdict::{BearerFault, TokenFault, Verdict};

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 
-use super::{BearerFault, CallError, UpstreamFailure, Verdict};
+use super::{BearerFault, CallError, Shortage, UpstreamFailure, Verdict};
 
 /// Why a request was not served. The only place where an error status is chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,9 +21,13 @@ pub enum Refusal {
     HeaderTooLarge,
     /// A path that an upstream could read differently than ati does. The text says why.
     UnsafePath(&'static str),
+    /// The request target is neither a path nor an `http` URL.
+    UnknownTarget,
+    /// `Connection` names `Host`, which every request needs to its end.
+    HostIsHopByHop,
     /// The sandbox's signature is not valid, in enforce mode.
     Signature(Verdict),
-    /// No bearer token, or one that isn't accepted. The metrics say why, the caller isn't told.
+    /// No bearer token, or one that isn't accepted. `WWW-Authenticate` says why.
     Unauthenticated(BearerFault),
     /// A virtual key was sent, and there is no store to look it up in.
     KeyStoreUnavailable,
@@ -53,8 +57,8 @@ pub enum Refusal {
     NoSuchTool(String),
     /// A tool call that ended without a result.
     Call(Box<CallError>),
-    /// An endpoint of the contract that this build doesn't serve yet.
-    NotImplemented,
+    /// An endpoint of the contract that this build doesn't serve yet, by its path.
+    NotImplemented(&'static str),
     /// A defect of ati. The reason is in the log.
     Internal,
 }
@@ -71,6 +75,8 @@ pub enum UpstreamFault {
     Protocol,
     /// A body longer than `max_response_bytes`.
     TooLarge,
+    /// A body that can't be searched for secrets, on a route with `scrub`.
+    Unsearchable,
 }
 
 impl UpstreamFault {
@@ -85,6 +91,7 @@ impl UpstreamFault {
             UpstreamFault::Closed => "closed",
             UpstreamFault::Protocol => "protocol",
             UpstreamFault::TooLarge => "too_large",
+            UpstreamFault::Unsearchable => "unsearchable",
         }
     }
 
@@ -98,6 +105,9 @@ impl UpstreamFault {
             UpstreamFault::Closed => "it closed the connection",
             UpstreamFault::Protocol => "it did not answer in HTTP",
             UpstreamFault::TooLarge => "its answer exceeds max_response_bytes",
+            UpstreamFault::Unsearchable => {
+                "its answer is encoded or partial, and can't be searched for credentials"
+            }
         }
     }
 
@@ -109,7 +119,8 @@ impl UpstreamFault {
             | UpstreamFault::Tls
             | UpstreamFault::Closed
             | UpstreamFault::Protocol
-            | UpstreamFault::TooLarge => false,
+            | UpstreamFault::TooLarge
+            | UpstreamFault::Unsearchable => false,
         }
     }
 }
@@ -130,7 +141,7 @@ pub enum RefusalBody {
 /// What becomes of the caller's connection once a refusal is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterRefusal {
-    /// It serves further requests, unless a body is still unread.
+    /// It serves further requests, if the request's body was read to its end.
     KeepOpen,
     /// It is closed. A body that is still being sent is read first, within limits, so that the
     /// caller gets the answer and not a reset.
@@ -145,7 +156,9 @@ impl Refusal {
             Refusal::AmbiguousFraming
             | Refusal::BadRequest
             | Refusal::Malformed(_)
-            | Refusal::UnsafePath(_) => StatusCode::BAD_REQUEST,
+            | Refusal::UnsafePath(_)
+            | Refusal::UnknownTarget
+            | Refusal::HostIsHopByHop => StatusCode::BAD_REQUEST,
             Refusal::HeaderTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Refusal::Signature(_) | Refusal::PathDenied => StatusCode::FORBIDDEN,
             Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -163,7 +176,7 @@ impl Refusal {
             }
             Refusal::Call(error) => error.status(),
             Refusal::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Refusal::NotImplemented => StatusCode::NOT_IMPLEMENTED,
+            Refusal::NotImplemented(_) => StatusCode::NOT_IMPLEMENTED,
             Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -179,6 +192,12 @@ impl Refusal {
             }
             Refusal::HeaderTooLarge => {
                 RefusalBody::Text("request header fields too large: more than 64 KiB".into())
+            }
+            Refusal::UnknownTarget => RefusalBody::Text(
+                "bad request: the target is neither a path nor an http URL".into(),
+            ),
+            Refusal::HostIsHopByHop => {
+                RefusalBody::Text("bad request: the Connection header names Host".into())
             }
             Refusal::Signature(verdict) => RefusalBody::Text(verdict.reason()),
             Refusal::PathDenied => RefusalBody::Text("forbidden: path denied by policy".into()),
@@ -217,7 +236,9 @@ impl Refusal {
                 RefusalBody::Json(format!("Tool '{name}' not found").into())
             }
             Refusal::Call(error) => RefusalBody::Call(error.clone()),
-            Refusal::NotImplemented => RefusalBody::Json("not implemented".into()),
+            Refusal::NotImplemented(path) => {
+                RefusalBody::Json(format!("not implemented: {path}").into())
+            }
             Refusal::Internal => RefusalBody::Json("internal error".into()),
         }
     }
@@ -227,17 +248,18 @@ impl Refusal {
         match self {
             Refusal::MethodNotAllowed { allow } => Some(("allow", (*allow).into())),
             Refusal::Overloaded | Refusal::TooManyConnections => Some(("retry-after", "1".into())),
-            Refusal::Call(error) => {
-                let seconds = error.retry_after()?;
-                Some(("retry-after", seconds.to_string().into()))
-            }
+            Refusal::Unauthenticated(fault) => Some(("www-authenticate", fault.challenge().into())),
+            Refusal::Call(error) => error
+                .retry_after()
+                .map(|seconds| ("retry-after", seconds.to_string().into())),
             Refusal::AmbiguousFraming
             | Refusal::BadRequest
             | Refusal::Malformed(_)
             | Refusal::HeaderTooLarge
             | Refusal::UnsafePath(_)
+            | Refusal::UnknownTarget
+            | Refusal::HostIsHopByHop
             | Refusal::Signature(_)
-            | Refusal::Unauthenticated(_)
             | Refusal::KeyStoreUnavailable
             | Refusal::AdminDisabled
             | Refusal::AdminStoreMissing
@@ -248,7 +270,7 @@ impl Refusal {
             | Refusal::Upstream(_)
             | Refusal::HelpNotConfigured
             | Refusal::NoSuchTool(_)
-            | Refusal::NotImplemented
+            | Refusal::NotImplemented(_)
             | Refusal::Internal => None,
         }
     }
@@ -261,6 +283,8 @@ impl Refusal {
             Refusal::Malformed(_) => "malformed_request",
             Refusal::HeaderTooLarge => "header_too_large",
             Refusal::UnsafePath(_) => "unsafe_path",
+            Refusal::UnknownTarget => "unknown_target",
+            Refusal::HostIsHopByHop => "host_is_hop_by_hop",
             Refusal::Signature(verdict) => verdict.label(),
             Refusal::Unauthenticated(fault) => fault.label(),
             Refusal::PathDenied => "path_denied",
@@ -277,7 +301,7 @@ impl Refusal {
             Refusal::HelpNotConfigured => "help_not_configured",
             Refusal::NoSuchTool(_) => "no_such_tool",
             Refusal::Call(error) => error.outcome(),
-            Refusal::NotImplemented => "not_implemented",
+            Refusal::NotImplemented(_) => "not_implemented",
             Refusal::Internal => "internal",
         }
     }
@@ -300,12 +324,33 @@ impl Refusal {
             | Refusal::Malformed(_)
             | Refusal::HeaderTooLarge
             | Refusal::UnsafePath(_)
+            | Refusal::UnknownTarget
+            | Refusal::HostIsHopByHop
             | Refusal::Internal => AfterRefusal::CloseUnread,
             // Pingora closes the connection after a failed upstream in any case: the answer says
             // so.
             Refusal::Upstream(_) | Refusal::TooLarge | Refusal::TooManyConnections => {
                 AfterRefusal::Close
             }
+            Refusal::Call(error) => match error.as_ref() {
+                // Where the body ends isn't known, or too far off.
+                CallError::UnreadableBody(_)
+                | CallError::Busy(Shortage::Memory | Shortage::Spool) => AfterRefusal::Close,
+                CallError::InvalidRequest(_)
+                | CallError::UnknownTool(_)
+                | CallError::OutOfScope(_)
+                | CallError::ScopesExpired(_)
+                | CallError::InvalidArgument { .. }
+                | CallError::RateLimited { .. }
+                | CallError::UpstreamUrl(_)
+                | CallError::UpstreamDenied(_)
+                | CallError::ProviderDown { .. }
+                | CallError::Exec(_)
+                | CallError::Extraction { .. }
+                | CallError::Busy(Shortage::Queue | Shortage::Time)
+                | CallError::StrayWords(_)
+                | CallError::Internal(_) => AfterRefusal::KeepOpen,
+            },
             Refusal::Signature(_)
             | Refusal::Unauthenticated(_)
             | Refusal::KeyStoreUnavailable
@@ -318,8 +363,7 @@ impl Refusal {
             | Refusal::PathDenied
             | Refusal::HelpNotConfigured
             | Refusal::NoSuchTool(_)
-            | Refusal::Call(_)
-            | Refusal::NotImplemented => AfterRefusal::KeepOpen,
+            | Refusal::NotImplemented(_) => AfterRefusal::KeepOpen,
         }
     }
 }

@@ -90,6 +90,8 @@ pub enum TokenFault {
     TooLong { limit: usize },
     #[error("not a well-formed token with the required claims (sub, aud, iat, exp, scope)")]
     Malformed,
+    #[error("has no claim {0}")]
+    MissingClaim(&'static str),
     #[error("signed with another key or algorithm")]
     BadSignature,
     #[error("expired")]
@@ -100,28 +102,76 @@ pub enum TokenFault {
     WrongIssuer,
     #[error("has a rate limit that can't be read")]
     BadRate,
+    /// Its header has `crit`.
+    #[error("demands extensions (crit) that ati doesn't know")]
+    Critical,
 }
 
 /// Why a request with a bad or missing `Authorization` header was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BearerFault {
     Token(TokenFault),
+    /// The token's end, and the leeway after it, are over.
+    TokenExpired {
+        /// Seconds since its end.
+        ago: u64,
+    },
+    /// No bearer where the admin token is asked for.
+    AdminMissing,
     /// Not the admin token.
     NotAdmin,
 }
 
 impl BearerFault {
+    /// The value of `WWW-Authenticate` (RFC 6750, 3). Programs tell faults apart by the first word
+    /// of `error_description`, which is the label. Nothing here comes from the caller's header.
+    pub fn challenge(self) -> String {
+        let realm = match self {
+            BearerFault::Token(_) | BearerFault::TokenExpired { .. } => "ati",
+            BearerFault::AdminMissing | BearerFault::NotAdmin => "ati-admin",
+        };
+        // RFC 6750: without a token there is no error code.
+        let error = match self {
+            BearerFault::Token(TokenFault::Missing) | BearerFault::AdminMissing => "",
+            BearerFault::Token(_) | BearerFault::TokenExpired { .. } | BearerFault::NotAdmin => {
+                ", error=\"invalid_token\""
+            }
+        };
+        let label = self.label();
+        let words = self.words();
+        format!("Bearer realm=\"{realm}\"{error}, error_description=\"{label}: {words}\"")
+    }
+
+    fn words(self) -> Cow<'static, str> {
+        match self {
+            BearerFault::Token(TokenFault::Missing) => {
+                "there is no Authorization: Bearer <token>".into()
+            }
+            BearerFault::Token(fault) => fault.to_string().into(),
+            BearerFault::TokenExpired { ago } => format!("it expired {ago} s ago").into(),
+            BearerFault::AdminMissing => {
+                "there is no Authorization: Bearer <ATI_ADMIN_TOKEN>".into()
+            }
+            BearerFault::NotAdmin => "it isn't the value of ATI_ADMIN_TOKEN".into(),
+        }
+    }
+
     /// The value of a metric label.
     pub fn label(self) -> &'static str {
         match self {
             BearerFault::Token(TokenFault::Missing) => "token_missing",
             BearerFault::Token(TokenFault::TooLong { .. }) => "token_too_long",
             BearerFault::Token(TokenFault::Malformed) => "token_malformed",
+            BearerFault::Token(TokenFault::MissingClaim(_)) => "token_claim",
             BearerFault::Token(TokenFault::BadSignature) => "token_signature",
-            BearerFault::Token(TokenFault::Expired) => "token_expired",
+            BearerFault::Token(TokenFault::Expired) | BearerFault::TokenExpired { .. } => {
+                "token_expired"
+            }
             BearerFault::Token(TokenFault::WrongAudience) => "token_audience",
             BearerFault::Token(TokenFault::WrongIssuer) => "token_issuer",
             BearerFault::Token(TokenFault::BadRate) => "token_rate",
+            BearerFault::AdminMissing => "admin_token_missing",
+            BearerFault::Token(TokenFault::Critical) => "token_crit",
             BearerFault::NotAdmin => "admin_token",
         }
     }
@@ -164,6 +214,42 @@ mod tests {
             "forbidden: path denied by policy",
         ] {
             assert_eq!(Verdict::from_reason(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn challenge_begins_its_description_with_the_label() {
+        assert_eq!(
+            BearerFault::TokenExpired { ago: 90 }.challenge(),
+            "Bearer realm=\"ati\", error=\"invalid_token\", \
+             error_description=\"token_expired: it expired 90 s ago\""
+        );
+        assert_eq!(
+            BearerFault::Token(TokenFault::MissingClaim("scope")).challenge(),
+            "Bearer realm=\"ati\", error=\"invalid_token\", \
+             error_description=\"token_claim: has no claim scope\""
+        );
+        assert_eq!(
+            BearerFault::NotAdmin.challenge(),
+            "Bearer realm=\"ati-admin\", error=\"invalid_token\", \
+             error_description=\"admin_token: it isn't the value of ATI_ADMIN_TOKEN\""
+        );
+    }
+
+    #[test]
+    fn challenge_without_a_token_has_no_error_code() {
+        for (fault, begin) in [
+            (
+                BearerFault::Token(TokenFault::Missing),
+                "Bearer realm=\"ati\", error_description=\"token_missing: ",
+            ),
+            (
+                BearerFault::AdminMissing,
+                "Bearer realm=\"ati-admin\", error_description=\"admin_token_missing: ",
+            ),
+        ] {
+            let challenge = fault.challenge();
+            assert!(challenge.starts_with(begin), "{challenge}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::credentials::GeneratorRuns;
 use super::mcp;
 use crate::budget::Budget;
 use crate::config::ToolSettings;
@@ -12,6 +13,7 @@ use crate::spool::Quota;
 
 pub struct SharedState {
     pub minted: RenewingCache<Attachment, CredentialError>,
+    pub generators: GeneratorRuns,
     pub rates: RateWindows,
     pub sessions: mcp::Sessions,
     /// The disk space that bodies of calls may take together.
@@ -26,6 +28,7 @@ impl SharedState {
     pub fn new(ati_dir: &Path, limits: &ToolSettings) -> Self {
         SharedState {
             minted: RenewingCache::default(),
+            generators: GeneratorRuns::new(limits.max_programs),
             rates: RateWindows::new(ati_dir),
             sessions: mcp::Sessions::default(),
             spools: Quota::new(limits.max_spool_bytes),

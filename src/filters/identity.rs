@@ -8,7 +8,7 @@ use http::header::AUTHORIZATION;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::auth::Identity;
-use crate::auth::token::Verifier;
+use crate::auth::token::{self, Verifier};
 use crate::error::{BearerFault, Refusal, TokenFault};
 use crate::keyring::{self, HmacSha256, Secret};
 
@@ -63,10 +63,13 @@ pub fn identify(
     let Some(verifier) = verifier else {
         return Ok(Proof::NoTokenKeys);
     };
-    let token = authorization(headers)?
-        .and_then(|value| value.strip_prefix("Bearer "))
-        .ok_or_else(|| refuse(TokenFault::Missing))?;
-    let identity = verifier.verify(token, now).map_err(refuse)?;
+    let token = bearer(headers).map_err(|fault| refuse(fault.into()))?;
+    let identity = verifier.verify(token, now).map_err(|fault| match fault {
+        TokenFault::Expired => refuse(BearerFault::TokenExpired {
+            ago: token::expired_since(token, now),
+        }),
+        other => refuse(other.into()),
+    })?;
     Ok(Proof::Token(identity))
 }
 
@@ -75,30 +78,30 @@ pub fn administer(headers: &HeaderMap, admin_token: Option<&Secret>) -> Result<(
     let Some(expected) = admin_token else {
         return Err(Refusal::AdminDisabled);
     };
-    let given = authorization(headers)?
-        .and_then(|value| value.strip_prefix("Bearer "))
-        .ok_or_else(|| refuse(TokenFault::Missing))?;
+    let given = bearer(headers).map_err(|fault| match fault {
+        TokenFault::Missing => refuse(BearerFault::AdminMissing),
+        _ => refuse(BearerFault::NotAdmin),
+    })?;
     if same(given.as_bytes(), expected.expose()) {
         Ok(())
     } else {
-        Err(Refusal::Unauthenticated(BearerFault::NotAdmin))
+        Err(refuse(BearerFault::NotAdmin))
     }
 }
 
-/// The one `Authorization` header. Two of them, or one that isn't text, are refused.
-fn authorization(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+/// The token of the one `Authorization` header. Two of them, or one that isn't text, are refused.
+fn bearer(headers: &HeaderMap) -> Result<&str, TokenFault> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
-    let first = all.next();
+    let only = all.next().ok_or(TokenFault::Missing)?;
     if all.next().is_some() {
-        return Err(refuse(TokenFault::Malformed));
+        return Err(TokenFault::Malformed);
     }
-    first
-        .map(|value| value.to_str().map_err(|_| refuse(TokenFault::Malformed)))
-        .transpose()
+    let text = only.to_str().map_err(|_| TokenFault::Malformed)?;
+    text.strip_prefix("Bearer ").ok_or(TokenFault::Missing)
 }
 
-fn refuse(fault: TokenFault) -> Refusal {
-    Refusal::Unauthenticated(fault.into())
+fn refuse(fault: BearerFault) -> Refusal {
+    Refusal::Unauthenticated(fault)
 }
 
 /// Compares in constant time: MACs under a random key, so that the time taken tells nothing about

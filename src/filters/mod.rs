@@ -4,6 +4,7 @@
 pub mod forwarded;
 pub mod framing;
 mod identity;
+pub mod target;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use http::request::Parts;
 use crate::auth::Identity;
 use crate::auth::signature::{self, Mode, Verdict};
 use crate::error::Refusal;
+use crate::hop_by_hop;
 use crate::route::{self, Builtin, Endpoint, Guard, Match, Route, SignatureRule};
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::{METRICS, RouteMetrics};
@@ -101,6 +103,10 @@ pub async fn admit(
     // First: where a body's end is ambiguous, what follows may be a part of another request.
     framing::check(&request.headers, raw_header)?;
     framing::check_host(request)?;
+    // A proxy removes what `Connection` names, and no request can go on without its host.
+    if hop_by_hop::named(&request.headers).any(|name| name.eq_ignore_ascii_case("host")) {
+        return Err(Refusal::HostIsHopByHop);
+    }
 
     // Before routing: routes, exemptions and denials all match the one path that was checked.
     let received = request.uri.path();

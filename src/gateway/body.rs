@@ -13,6 +13,8 @@ use crate::api::{Body, BodyError, Piece};
 pub(super) struct Upload {
     /// None once the body was read, or the endpoint dropped it.
     pieces: Option<mpsc::Sender<Piece>>,
+    /// Reading failed before the body's end.
+    pub broken: bool,
     /// The caller waits for a 100 before it sends its body.
     expects_continue: bool,
     stall: Duration,
@@ -34,6 +36,7 @@ impl Upload {
         };
         let upload = Upload {
             pieces,
+            broken: false,
             expects_continue,
             stall,
         };
@@ -49,10 +52,13 @@ impl Upload {
                 self.pieces = None;
                 break;
             };
-            if std::mem::take(&mut self.expects_continue)
-                && let Err(e) = session.write_continue_response().await
-            {
-                return caller_left(e);
+            if std::mem::take(&mut self.expects_continue) {
+                // Pingora takes the 100 for an answer before the body's end, and would close.
+                let keepalive = session.get_keepalive();
+                if let Err(e) = session.write_continue_response().await {
+                    return caller_left(e);
+                }
+                session.set_keepalive(keepalive);
             }
             // Pingora bounds the reads of HTTP/1 only.
             let read = tokio::time::timeout(self.stall, session.read_request_body()).await;
@@ -61,6 +67,7 @@ impl Upload {
                 Ok(Err(e)) => Err(BodyError::Broken(e)),
                 Err(_) => Err(BodyError::Stalled),
             };
+            self.broken |= piece.is_err();
             let ended = !matches!(piece, Ok(Some(_)));
             slot.send(piece);
             if ended {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::HeaderWatch;
 use super::load::{InFlight, Load, RouteGuard};
 use crate::config::LogSettings;
+use crate::credential::Redactor;
 use crate::egress::Upstream;
 use crate::error::Refusal;
 use crate::filters::{Admitted, Forward, Trail};
@@ -32,8 +33,13 @@ pub struct Ctx {
     pub refusal: Option<Refusal>,
     pub dial: Dial,
     pub traffic: Traffic,
+    /// Reading the caller's body failed. Pingora may count it as read to its end nevertheless, so
+    /// what follows on the connection can't be trusted.
+    pub body_broken: bool,
     /// The upstream's own `X-Request-Id`, which the caller gets ati's in place of.
     pub upstream_request_id: Option<Box<str>>,
+    /// Of a body that is being searched for credentials.
+    pub(super) scrubber: Option<Redactor>,
     pub(super) in_flight: InFlight,
     /// None before the request has a route.
     pub(super) route: Option<RouteGuard>,
@@ -126,7 +132,9 @@ impl Ctx {
             refusal: None,
             dial: Dial::default(),
             traffic: Traffic::default(),
+            body_broken: false,
             upstream_request_id: None,
+            scrubber: None,
             in_flight: load.enter(),
             route: None,
         }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use http::header::{CONTENT_LENGTH, EXPECT};
 use pingora_error::{Error, ErrorSource, ErrorType};
+use pingora_http::ResponseHeader;
 use pingora_proxy::{FailToProxy, Session};
 
 use super::{Ctx, respond, stream};
@@ -13,6 +15,10 @@ use crate::telemetry::metrics::METRICS;
 /// closes with bytes unread is reset, and the caller would not see the answer.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 1 << 20;
+/// How long, and how many bytes of, a refused caller's body are read before the answer, so that the
+/// connection can be used again. Short: the answer waits for it, and most bodies are already there.
+const FINISH: Duration = Duration::from_millis(100);
+const FINISH_BYTES: usize = 64 << 10;
 
 pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> FailToProxy {
     let unanswered = FailToProxy {
@@ -45,24 +51,25 @@ pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> Fail
         let (id, kind) = (ctx.request_id, e.etype().as_str());
         tracing::error!(request_id = %id, kind, error = cause, "a request failed inside of ati");
     }
-    if session.response_written().is_some() {
+    // An interim response, such as the 100 that asks for a body, is no answer.
+    let begun = |header: &ResponseHeader| !header.status.is_informational() || header.status == 101;
+    if session.response_written().is_some_and(begun) {
         return unanswered;
     }
-    let had_body = !session.is_body_empty();
     let connection = refusal.connection();
-    let closes = had_body || connection != AfterRefusal::KeepOpen;
-    if closes {
+    let keeps = connection == AfterRefusal::KeepOpen && finish_body(session, ctx).await;
+    if !keeps {
         session.set_keepalive(None);
     }
     if respond::refusal(session, ctx, &refusal).await.is_err() {
         return unanswered;
     }
-    if had_body && connection != AfterRefusal::CloseUnread {
+    if !keeps && connection != AfterRefusal::CloseUnread {
         linger(session).await;
     }
     FailToProxy {
         error_code: refusal.status().as_u16(),
-        can_reuse_downstream: !closes,
+        can_reuse_downstream: keeps,
     }
 }
 
@@ -103,20 +110,52 @@ fn has_left(e: &Error) -> bool {
         )
 }
 
-async fn linger(session: &mut Session) {
-    // A caller that waits for a 100, which won't come, has sent nothing.
+/// Whether the request's body was read to its end, so that what follows on the connection is
+/// another request. Reads the rest of a short one.
+async fn finish_body(session: &mut Session, ctx: &Ctx) -> bool {
+    if ctx.body_broken {
+        return false;
+    }
+    if session.is_body_done() {
+        return true;
+    }
+    // Before admission the framing is unchecked: where the body ends may be ambiguous.
+    if ctx.route.is_none() || session.as_http1().is_none() {
+        return false;
+    }
     let headers = &session.req_header().headers;
-    if headers.contains_key(http::header::EXPECT) {
-        return;
+    let length = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| length > FINISH_BYTES) {
+        return false;
+    }
+    discard(session, FINISH, FINISH_BYTES).await
+}
+
+/// Reads on for a while, so that the caller gets its answer before the connection closes.
+async fn linger(session: &mut Session) {
+    discard(session, LINGER, LINGER_BYTES).await;
+}
+
+/// Whether the body came to its end within the limits.
+async fn discard(session: &mut Session, patience: Duration, most: usize) -> bool {
+    // A caller that waits for a 100, which won't come, has sent nothing.
+    if session.req_header().headers.contains_key(EXPECT) {
+        return false;
     }
     let read = async {
         let mut length = 0;
-        while let Ok(Some(chunk)) = session.read_request_body().await {
-            length += chunk.len();
-            if length > LINGER_BYTES {
-                return;
+        loop {
+            match session.read_request_body().await {
+                Ok(None) => return true,
+                Ok(Some(chunk)) => length += chunk.len(),
+                Err(_) => return false,
+            }
+            if length > most {
+                return false;
             }
         }
     };
-    let _ = tokio::time::timeout(LINGER, read).await;
+    tokio::time::timeout(patience, read).await.unwrap_or(false)
 }

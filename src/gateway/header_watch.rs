@@ -38,9 +38,11 @@ struct Arrival {
     total: usize,
     /// The last read. What follows the header, once that is complete, is the end of it.
     last: Vec<u8>,
+    /// How many bytes had come on the connection by its end.
+    last_at: u64,
     /// The request line has more than two blanks.
     has_odd_line: bool,
-    /// The beginning was read together with an earlier request, and wasn't seen here.
+    /// The beginning was read together with the body of an earlier request, and isn't kept here.
     is_pipelined: bool,
     chunks: Option<ChunkCheck>,
     has_bad_chunk: bool,
@@ -66,13 +68,27 @@ impl HeaderWatch {
     pub fn reading(&self) {
         self.finish_check();
         let received = self.received.load(Ordering::Relaxed);
-        let accounted = self.accounted.swap(received, Ordering::Relaxed);
+        let accounted = self.accounted.load(Ordering::Relaxed);
+        // What a caller sends before it has its answer: the beginning of the next request.
+        let early = received.checked_sub(accounted).map(|early| early as usize);
         let mut arrival = self.arrival.lock();
-        arrival.total = 0;
-        arrival.last.clear();
+        let is_last = arrival.last_at == received;
+        match early.filter(|early| *early == 0 || (is_last && *early <= arrival.last.len())) {
+            Some(early) => {
+                let begin = arrival.last.len() - early;
+                arrival.last.drain(..begin);
+                arrival.total = early;
+                arrival.is_pipelined = false;
+            }
+            None => {
+                self.accounted.store(received, Ordering::Relaxed);
+                arrival.last.clear();
+                arrival.total = 0;
+                arrival.is_pipelined = true;
+            }
+        }
+        arrival.has_odd_line = has_blanks(&arrival.last);
         arrival.last.shrink_to(8 << 10);
-        arrival.has_odd_line = false;
-        arrival.is_pipelined = received != accounted;
         drop(arrival);
         let next = (self.phase.load(Ordering::Relaxed) | 1) + 1;
         self.phase.store(next, Ordering::Relaxed);
@@ -108,6 +124,7 @@ impl HeaderWatch {
                 arrival.has_odd_line = has_blanks(bytes);
             }
             arrival.total += bytes.len();
+            arrival.last_at = received;
             arrival.last.clear();
             arrival.last.extend_from_slice(bytes);
         } else if self.checking.load(Ordering::Relaxed) {
@@ -286,14 +303,32 @@ mod tests {
             watch.received(body.as_bytes()).unwrap();
             watch.reading();
         }
+        // In one read: seen, and told apart.
         let get = "GET / HTTP/1.1\r\nhost: h\r\n\r\n";
-        watch
-            .received(format!("{get}{CHUNKED}0\r\n").as_bytes())
-            .unwrap();
-        assert_eq!(
-            serve(&watch, get, BodyLength::Known(0)),
-            Ok(Inspected::Fine)
-        );
+        let together = format!("{get}{CHUNKED}0\r\n\r\n{get}{CHUNKED}\r\n");
+        watch.received(together.as_bytes()).unwrap();
+        for _ in 0..2 {
+            let seen = serve(&watch, get, BodyLength::Known(0));
+            assert_eq!(seen, Ok(Inspected::Fine));
+            watch.reading();
+            let chunked = serve(&watch, CHUNKED, BodyLength::Chunked);
+            if chunked == Err(Refusal::BadRequest) {
+                return;
+            }
+            assert_eq!(chunked, Ok(Inspected::Fine));
+            watch.reading();
+        }
+        panic!("the chunk without a size was not seen");
+    }
+
+    #[test]
+    fn chunks_that_were_read_with_an_earlier_body_are_not_seen() {
+        let watch = HeaderWatch::default();
+        let post = "POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\n";
+        watch.received(post.as_bytes()).unwrap();
+        serve(&watch, post, BodyLength::Known(3)).unwrap();
+        let rest = format!("abc{CHUNKED}");
+        watch.received(rest.as_bytes()).unwrap();
         watch.reading();
         let unseen = serve(&watch, CHUNKED, BodyLength::Chunked);
         assert_eq!(unseen, Ok(Inspected::UnseenChunks));

@@ -15,6 +15,7 @@ mod request_body_filter;
 mod request_filter;
 mod respond;
 mod response_filter;
+mod scrub;
 mod stream;
 mod tunnel;
 mod upstream_peer;
@@ -30,6 +31,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
+use http::HeaderMap;
 use pingora_core::connectors::{ConnectorOptions, TransportConnector};
 use pingora_core::modules::http::HttpModules;
 use pingora_core::protocols::l4::socket::SocketAddr;
@@ -40,7 +42,7 @@ use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, Session};
 
 pub use ctx::Ctx;
-pub use header_watch::HeaderWatch;
+pub use header_watch::{HeaderWatch, Phase};
 pub use load::Load;
 pub use logging::record_unparsed;
 
@@ -199,11 +201,11 @@ impl ProxyHttp for Gateway {
 
     async fn upstream_response_filter(
         &self,
-        _: &mut Session,
+        session: &mut Session,
         response: &mut ResponseHeader,
         ctx: &mut Box<Ctx>,
     ) -> Result<()> {
-        upstream_response_filter::run(response, ctx)
+        upstream_response_filter::run(session, response, ctx)
     }
 
     async fn response_filter(
@@ -223,8 +225,30 @@ impl ProxyHttp for Gateway {
         end: bool,
         ctx: &mut Box<Ctx>,
     ) -> Result<Option<Duration>> {
-        upstream_response_body_filter::run(body.as_ref(), end, ctx)?;
+        upstream_response_body_filter::run(body, end, ctx)?;
         Ok(None)
+    }
+
+    fn upstream_response_trailer_filter(
+        &self,
+        _: &mut Session,
+        trailers: &mut HeaderMap,
+        ctx: &mut Box<Ctx>,
+    ) -> Result<()> {
+        if let Some(forward) = ctx.forward() {
+            scrub::trailers(trailers, &forward.route.attachment);
+        }
+        Ok(())
+    }
+
+    /// The last bytes of a scrubbed body, which Pingora writes in place of the trailers.
+    async fn response_trailer_filter(
+        &self,
+        _: &mut Session,
+        _: &mut HeaderMap,
+        ctx: &mut Box<Ctx>,
+    ) -> Result<Option<Bytes>> {
+        Ok(scrub::rest(ctx))
     }
 
     async fn fail_to_proxy(

@@ -69,6 +69,9 @@ async fn answer(
             let abandoned = services.abandon.subscribe();
             respond::reply(session, ctx, reply, &mut upload, abandoned).await
         }
-        Err(refusal) => refuse(ctx, refusal),
+        Err(refusal) => {
+            ctx.body_broken = upload.broken;
+            refuse(ctx, refusal)
+        }
     }
 }

@@ -1,4 +1,4 @@
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use pingora_error::Result as HookResult;
 use pingora_http::RequestHeader;
 use pingora_proxy::Session;
@@ -10,7 +10,7 @@ use super::{Ctx, HeaderWatch, refuse};
 use crate::auth::signature::{Mode, Verdict};
 use crate::clock::unix_now;
 use crate::error::Refusal;
-use crate::filters;
+use crate::filters::{self, target};
 use crate::hop_by_hop;
 use crate::route::Match;
 use crate::telemetry::metrics::METRICS;
@@ -31,7 +31,8 @@ pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> HookResult<bool
     let Some(snapshot) = &ctx.snapshot else {
         return refuse(ctx, Refusal::Internal);
     };
-    if let Err(refusal) = inspect(session, ctx.header_watch.as_deref()) {
+    let inspected = inspect(session, ctx.header_watch.as_deref());
+    if let Err(refusal) = inspected.and_then(|()| to_origin_form(session)) {
         return refuse(ctx, refusal);
     }
     let request = session.req_header();
@@ -78,6 +79,21 @@ fn inspect(session: &mut Session, watch: Option<&HeaderWatch>) -> Result<(), Ref
         session.set_keepalive(None);
     }
     Ok(())
+}
+
+/// A target that is a whole URL becomes the path that it names, for all that follows, the upstream
+/// included.
+fn to_origin_form(session: &mut Session) -> Result<(), Refusal> {
+    if session.as_http1().is_none() {
+        return Ok(());
+    }
+    let Some(named) = target::absolute(session.req_header().raw_path())? else {
+        return Ok(());
+    };
+    let request = session.req_header_mut();
+    let host = request.insert_header(HOST, named.authority);
+    let path = request.set_raw_path(&named.path_and_query);
+    host.and(path).map_err(|_| Refusal::UnknownTarget)
 }
 
 /// Scripts of existing deployments search for these records, by message and by `"reason":"valid"`.

@@ -18,6 +18,7 @@ use crate::error::{Refusal, RefusalBody};
 use crate::request_id;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const REQUEST_ID: HeaderName = HeaderName::from_static(request_id::HEADER);
 
 pub(super) async fn reply(
@@ -43,8 +44,8 @@ pub(super) async fn reply(
 pub(super) async fn refusal(session: &mut Session, ctx: &Ctx, refusal: &Refusal) -> Result<()> {
     let (content_type, body) = match refusal.body() {
         RefusalBody::Empty => (None, Bytes::new()),
-        RefusalBody::Text(Cow::Borrowed(text)) => (None, Bytes::from_static(text.as_bytes())),
-        RefusalBody::Text(Cow::Owned(text)) => (None, Bytes::from(text)),
+        RefusalBody::Text(Cow::Borrowed(text)) => (Some(TEXT), Bytes::from_static(text.as_bytes())),
+        RefusalBody::Text(Cow::Owned(text)) => (Some(TEXT), Bytes::from(text)),
         RefusalBody::Json(text) => json(serde_json::json!({ "error": text })),
         RefusalBody::Help(text) => json(serde_json::json!({ "content": "", "error": text })),
         RefusalBody::Call(error) => {

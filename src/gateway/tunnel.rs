@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::ctx::Dial;
 use super::upstream_request_filter::prepare;
-use super::{Ctx, fail_to_proxy, refuse, refuse_because, respond, upstream_response_filter};
+use super::{Ctx, fail_to_proxy, refuse, refuse_because, respond, scrub, upstream_response_filter};
 use crate::egress::{Attempt, Resolver, Unresolved, peer};
 use crate::error::{Refusal, UpstreamFault};
 use crate::hop_by_hop;
@@ -103,6 +103,7 @@ pub(super) async fn run(
             route.attachment.observe(answer.status.as_u16());
         }
     }
+    let attachment = route.attachment.clone();
     ctx.dial = dial;
     let (upstream, mut answer, early) = match opened {
         Ok(Ok(opened)) => opened,
@@ -115,6 +116,8 @@ pub(super) async fn run(
         }
         Err(_) => return refuse(ctx, Refusal::Upstream(UpstreamFault::ConnectTimeout)),
     };
+    scrub::headers(&mut answer, &attachment)?;
+    drop(attachment);
     upstream_response_filter::record_upstream_id(&answer, ctx);
     if answer.status.as_u16() != 101 {
         return decline(session, ctx, answer).await;

@@ -6,7 +6,7 @@ use http::header::{COOKIE, HOST};
 use pingora_error::Result;
 use pingora_http::RequestHeader;
 
-use super::{Ctx, refuse};
+use super::{Ctx, refuse, scrub};
 use crate::error::Refusal;
 use crate::filters::{Forward, forwarded};
 use crate::request_id;
@@ -17,6 +17,9 @@ pub(super) fn run(request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
         return refuse(ctx, Refusal::Internal);
     };
     prepare(request, forward, ctx)?;
+    if forward.route.scrub {
+        scrub::prepare(request)?;
+    }
     ctx.traffic.request = 0;
     ctx.dial.since = None;
     ctx.dial.connected();

@@ -1,19 +1,24 @@
 use std::time::Instant;
 
 use http::header::CONTENT_LENGTH;
-use http::{HeaderName, StatusCode};
+use http::{HeaderName, Method};
 use pingora_error::Result as HookResult;
 use pingora_http::ResponseHeader;
+use pingora_proxy::Session;
 
 use super::early_request_filter::readable_id;
-use super::{Ctx, refuse, respond};
+use super::{Ctx, refuse, respond, scrub};
 use crate::error::{Refusal, UpstreamFault};
 use crate::{hop_by_hop, request_id};
 
 /// Informational answers (1xx) that are handed on for one request. More of them are no information.
 const MOST_INFORMATIONAL: u32 = 100;
 
-pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> HookResult<()> {
+pub(super) fn run(
+    session: &Session,
+    response: &mut ResponseHeader,
+    ctx: &mut Ctx,
+) -> HookResult<()> {
     ctx.dial.answered = Some(Instant::now());
     // ati asks for no upgrade here: WebSockets are relayed in proxy_upstream_filter.
     if response.status.as_u16() == 101 {
@@ -29,12 +34,17 @@ pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> HookResult<()
     if check_lengths(response).is_err() {
         return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
     }
-    if let Some(forward) = ctx.forward()
-        && !forward.forwards_authorization
-    {
-        forward.route.attachment.observe(response.status.as_u16());
+    if let Some(forward) = ctx.forward() {
+        if !forward.forwards_authorization {
+            forward.route.attachment.observe(response.status.as_u16());
+        }
+        scrub::headers(response, &forward.route.attachment)?;
     }
     strip_hop_by_hop(response);
+    let is_head = session.req_header().method == Method::HEAD;
+    if let Err(fault) = scrub::begin(response, ctx, is_head) {
+        return refuse(ctx, Refusal::Upstream(fault));
+    }
     record_upstream_id(response, ctx);
     respond::add_common_headers(response, ctx)
 }
@@ -43,7 +53,7 @@ pub(super) fn run(response: &mut ResponseHeader, ctx: &mut Ctx) -> HookResult<()
 /// has no length. (Of a length next to Transfer-Encoding, Pingora keeps the latter.)
 fn check_lengths(response: &mut ResponseHeader) -> Result<(), TwoLengths> {
     let status = response.status;
-    if status.is_informational() || status == StatusCode::NO_CONTENT {
+    if status.is_informational() || status.as_u16() == 204 {
         response.remove_header(&CONTENT_LENGTH);
         return Ok(());
     }

@@ -117,6 +117,15 @@ pub fn load(
     })
 }
 
+/// A `keyring.enc`, opened with this key and no other.
+pub fn open_with(path: &Path, sealed: &[u8], key: &SessionKey) -> Result<Keyring, Problem> {
+    let plain = key
+        .open(sealed)
+        .map_err(|e| Problem::new(e.to_string()).file(path))?;
+    let entries = entries::parse(plain.as_slice()).map_err(|e| malformed(path, &e))?;
+    Ok(Keyring::new(entries, Source::Persistent).sealed_with(key))
+}
+
 /// `ATI_KEY_<NAME>` variables, names in lower case. Empty ones are skipped.
 pub fn load_environment() -> Keyring {
     let entries = std::env::vars_os()

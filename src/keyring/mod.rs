@@ -16,7 +16,7 @@ use sha2::Sha256;
 use zeroize::Zeroizing;
 
 pub use credentials::{Credentials, mask};
-pub use load::{Fallback, Loaded, Places, load, load_environment};
+pub use load::{Fallback, Loaded, Places, load, load_environment, open_with};
 pub use locked::refused as memory_lock_refused;
 pub use sealed::{SealError, SessionKey};
 pub use secret::Secret;
@@ -106,6 +106,15 @@ impl Keyring {
     /// Differs where two sealed keyrings differ, and tells nothing about their values.
     pub fn fingerprint(&self) -> Option<&str> {
         self.fingerprint.as_deref()
+    }
+
+    /// Names and values, to be changed and sealed again.
+    pub fn to_entries(&self) -> Entries {
+        let text = |secret: &Secret| String::from_utf8_lossy(secret.expose()).into_owned();
+        let entries = self.entries.iter();
+        entries
+            .map(|(name, secret)| (name.clone(), Zeroizing::new(text(secret))))
+            .collect()
     }
 
     pub fn names(&self) -> impl Iterator<Item = &str> {

@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::runtime::{Builder, Handle};
+use tokio::task::JoinHandle;
 use zeroize::Zeroizing;
 
 pub use resident::{COMMAND as SUPERVISE, Lifeline, Resident, Streams, find_program, start};
@@ -93,11 +94,40 @@ impl InheritedEnv {
     }
 }
 
-/// Runs it to its end. The child is killed in time even if the caller leaves.
+/// Runs it to its end. If the caller leaves before that, the child is killed with all that it has
+/// started.
 pub async fn run(spec: Spec) -> Result<Finished, ProcessError> {
+    run_holding(spec, ()).await
+}
+
+/// As [`run`]. `held` is dropped when the child is gone, even where the caller has left before.
+pub async fn run_holding(spec: Spec, held: impl Send + 'static) -> Result<Finished, ProcessError> {
     let children = CHILDREN.as_ref().ok_or_else(ProcessError::no_thread)?;
-    let finished = children.spawn(run_to_end(spec)).await;
+    let running = children.spawn(async move {
+        let _held = held;
+        run_to_end(spec).await
+    });
+    let mut running = AbortOnDrop(running);
+    let finished = (&mut running.0).await;
     finished.map_err(|_| ProcessError::no_thread())?
+}
+
+/// A task that is aborted when the caller that waits for it leaves.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Kills the group of a child whose task is dropped before it has ended.
+struct KillOnDrop(Option<Pid>);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        kill_group(self.0.take());
+    }
 }
 
 async fn run_to_end(spec: Spec) -> Result<Finished, ProcessError> {
@@ -105,9 +135,10 @@ async fn run_to_end(spec: Spec) -> Result<Finished, ProcessError> {
     let group = child
         .id()
         .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    let mut unfinished = KillOnDrop(group);
     let ended =
         tokio::time::timeout(spec.timeout, finish(&mut child, group, spec.max_output)).await;
-    kill_group(group);
+    kill_group(unfinished.0.take());
     let _ = child.wait().await;
     ended.unwrap_or(Err(ProcessError::Timeout))
 }
@@ -216,6 +247,48 @@ mod tests {
         // It ends at once; the process that it started would hold its output open for a minute.
         run(shell("sleep 60 &")).await.unwrap();
         assert!(started.elapsed() < Duration::from_secs(15));
+    }
+
+    #[tokio::test]
+    async fn child_of_a_caller_that_leaves_is_killed_with_its_children() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pids");
+        let script = format!(
+            "sleep 60 & echo $! $$ > {0}.new; mv {0}.new {0}; wait",
+            file.display()
+        );
+        let (held, released) = tokio::sync::oneshot::channel::<()>();
+        let mut running = Box::pin(run_holding(shell(&script), held));
+        let pids = loop {
+            tokio::select! {
+                _ = &mut running => panic!("it ended by itself"),
+                () = tokio::time::sleep(Duration::from_millis(5)) => {}
+            }
+            if let Ok(pids) = std::fs::read_to_string(&file) {
+                break pids;
+            }
+        };
+        drop(running);
+        // The sender is dropped with the task.
+        assert!(released.await.is_err());
+        for pid in pids.split_whitespace() {
+            let stat = format!("/proc/{pid}/stat");
+            let lives = || {
+                let stat = std::fs::read_to_string(&stat).unwrap_or_default();
+                let state = stat
+                    .rsplit(')')
+                    .next()
+                    .unwrap_or_default()
+                    .trim_start()
+                    .to_owned();
+                !matches!(state.chars().next(), None | Some('Z' | 'X'))
+            };
+            let begun = Instant::now();
+            while lives() {
+                assert!(begun.elapsed() < Duration::from_secs(20), "{pid} lives");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
     }
 
     #[tokio::test]

@@ -29,6 +29,13 @@ pub enum Builtin {
     AdminKey,
 }
 
+impl Builtin {
+    /// The path as documentation and metrics show it.
+    pub fn label(self) -> &'static str {
+        ENDPOINTS[self as usize].label
+    }
+}
+
 /// What a caller must prove. Endpoints and routes both have one; `filters::admit` enforces it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {

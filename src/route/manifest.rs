@@ -10,6 +10,7 @@ use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use super::Guard;
+use super::builtin;
 use super::passthrough::{Caps, Route, Rule, SignatureRule};
 use super::table::host_name;
 use crate::config::provider::{self, Auth};
@@ -63,6 +64,7 @@ struct RawRoute {
     signature: Option<SignatureRule>,
     caps: Caps,
     websockets: bool,
+    scrub: bool,
     attachment: AttachmentKey,
     source: Option<IpAddr>,
 }
@@ -88,6 +90,7 @@ impl<'a> Compiler<'a> {
         let mut s = Section::root(&manifest.path, manifest.provider.clone(), &mut found);
         let raw = self.read(manifest, &mut s);
         let base = check(&raw, &mut s);
+        self.warnings.extend(unreachable(&raw, manifest));
         let attachment = self.attachment(&raw, manifest, &mut s);
         s.finish();
         let failed = !found.is_empty();
@@ -127,6 +130,7 @@ impl<'a> Compiler<'a> {
                 response: cap(s.take("max_response_bytes"), 500 << 20),
             },
             websockets: s.take("forward_websockets").unwrap_or(false),
+            scrub: s.take("scrub").unwrap_or(false),
             attachment: (
                 self.read_credential(manifest, s),
                 provider::read_extra_headers(s),
@@ -136,7 +140,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn read_credential(&mut self, manifest: &ManifestFile, s: &mut Section<'_>) -> Credential {
-        match provider::read_auth(s, false) {
+        match provider::read_auth(s, false, provider::DEFAULT_HEADER) {
             Auth::Static(credential) => credential,
             Auth::None => Credential::None,
             other @ (Auth::OAuth2(_) | Auth::Url) => {
@@ -187,76 +191,109 @@ fn read_signature(s: &mut Section<'_>) -> Option<SignatureRule> {
 
 /// Checks the values, with the messages of existing deployments. Returns `base_url` if it parses.
 fn check(raw: &RawRoute, s: &mut Section<'_>) -> Option<Url> {
-    let mut invalid = |wrong: bool, message: &str| {
+    let mut invalid = |wrong: bool, key: &str, message: &str| {
         if wrong {
-            s.general_problem(message);
+            s.problem_about(key, message);
         }
     };
     let blank = raw.base_url.trim().is_empty();
     let prefix = raw.path_prefix.as_deref();
     let host = raw.host_match.as_deref();
-    invalid(blank, "passthrough provider requires non-empty base_url");
+    let message = "passthrough provider requires non-empty base_url";
+    invalid(blank, "base_url", message);
     invalid(
         host.is_none() && prefix.is_none(),
+        "path_prefix",
         "passthrough provider requires at least one of host_match or path_prefix",
     );
     invalid(
         prefix.is_some_and(|prefix| !prefix.starts_with('/')),
+        "path_prefix",
         "passthrough path_prefix must start with '/'",
     );
     invalid(
         host.is_some_and(|host| host.trim().is_empty()),
+        "host_match",
         "passthrough host_match must be non-empty when set",
     );
     invalid(
         raw.replace
             .as_ref()
             .is_some_and(|(from, _)| !from.starts_with('/')),
+        "path_replace",
         "passthrough path_replace source must start with '/'",
     );
     let url = Url::parse(&raw.base_url).ok().filter(|url| url.has_host());
     let http = url.as_ref().is_some_and(egress::is_http_url);
     invalid(
         raw.websockets && !http,
+        "base_url",
         "forward_websockets requires base_url to use http:// or https://",
     );
     invalid(
         !raw.websockets && !blank && !http,
+        "base_url",
         "passthrough base_url must be an http:// or https:// URL",
     );
     if let Some(url) = &url {
         invalid(
             !url.username().is_empty() || url.password().is_some(),
+            "base_url",
             "passthrough base_url must not contain credentials; use auth_type",
         );
         invalid(
             url.query().is_some() || url.fragment().is_some(),
+            "base_url",
             "passthrough base_url must not have a query or a fragment",
         );
     }
     let override_ = raw.host_override.as_deref();
     invalid(
         override_.is_some_and(|host| host.is_empty() || HeaderValue::from_str(host).is_err()),
+        "host_override",
         "passthrough host_override is not a host",
     );
-    let timeouts = [
-        raw.timeouts.connect,
-        raw.timeouts.inactivity,
-        raw.timeouts.idle,
-    ];
-    invalid(
-        timeouts.iter().chain(&raw.total).any(Duration::is_zero),
-        "passthrough timeouts must be at least 1 second",
-    );
-    for pattern in raw.deny.iter().chain(&raw.forward) {
+    let total = raw.total.map(|total| ("total_timeout_seconds", total));
+    for (key, timeout) in [
+        ("connect_timeout_seconds", raw.timeouts.connect),
+        ("read_timeout_seconds", raw.timeouts.inactivity),
+        ("idle_timeout_seconds", raw.timeouts.idle),
+    ]
+    .into_iter()
+    .chain(total)
+    {
+        let message = "passthrough timeouts must be at least 1 second";
+        invalid(timeout.is_zero(), key, message);
+    }
+    let deny = raw.deny.iter().map(|it| ("deny_paths", it));
+    let forward = raw
+        .forward
+        .iter()
+        .map(|it| ("forward_authorization_paths", it));
+    for (key, pattern) in deny.chain(forward) {
         invalid(
             !pattern.starts_with(['/', '*']),
+            key,
             &format!(
                 "the path pattern '{pattern}' can match nothing: it must start with '/' or '*'"
             ),
         );
     }
     url
+}
+
+/// ati's own paths come before every route.
+fn unreachable(raw: &RawRoute, manifest: &ManifestFile) -> Option<Problem> {
+    let prefix = raw.path_prefix.as_deref()?.trim_end_matches('/');
+    let message = if builtin::is_reserved(prefix) {
+        format!("no request can reach this route: {prefix} and what is below it is ati's own")
+    } else if builtin::find(prefix).is_some() {
+        format!("{prefix} itself is ati's own; only paths below it reach this route")
+    } else {
+        return None;
+    };
+    let problem = Problem::new(message).file(&manifest.path);
+    Some(problem.key("path_prefix"))
 }
 
 fn build(name: &str, raw: RawRoute, base: &Url, attachment: Arc<Attachment>) -> Option<Compiled> {
@@ -291,6 +328,8 @@ fn build(name: &str, raw: RawRoute, base: &Url, attachment: Arc<Attachment>) -> 
             )),
             base_path: base.path().trim_end_matches('/').to_owned(),
             host_header,
+            // Without a secret there is nothing to look for.
+            scrub: raw.scrub && attachment.redacts(),
             attachment,
             caps: raw.caps,
             total: raw.total,
@@ -317,175 +356,4 @@ fn report(gaps: &Gaps, manifest: &ManifestFile, s: &mut Section<'_>, warnings: &
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::path;
-    use super::*;
-    use crate::error::Refusal;
-    use std::path::PathBuf;
-
-    fn compile_text(text: &str) -> (Option<Compiled>, Vec<String>, Vec<String>) {
-        let manifest = ManifestFile {
-            path: PathBuf::from("m.toml"),
-            name: "m".into(),
-            handler: "passthrough".into(),
-            provider: text.parse().unwrap(),
-            tools: Vec::new(),
-            unknown: Vec::new(),
-            origin: crate::config::Origin::Permanent,
-            spec: None,
-        };
-        let (mut problems, mut warnings) = (Vec::new(), Vec::new());
-        let egress = egress::Settings::default();
-        let keyring = Keyring::empty();
-        let mut compiler = Compiler::new(&keyring, &egress, &mut problems, &mut warnings);
-        let compiled = compiler.compile(&manifest);
-        let text = |list: Vec<Problem>| list.iter().map(ToString::to_string).collect();
-        (compiled, text(problems), text(warnings))
-    }
-
-    fn route(text: &str) -> Route {
-        let text = format!("base_url = 'https://up.example/v1/'\n{text}");
-        let (compiled, problems, _) = compile_text(&text);
-        assert!(problems.is_empty(), "{problems:?}");
-        compiled.unwrap().route
-    }
-
-    #[test]
-    fn invalid_manifest_is_reported_in_the_words_of_existing_deployments() {
-        for (text, expected) in [
-            (
-                "path_prefix = '/x'",
-                "passthrough provider requires non-empty base_url",
-            ),
-            (
-                "base_url = 'http://h'",
-                "passthrough provider requires at least one of host_match or path_prefix",
-            ),
-            (
-                "base_url = 'http://h'\npath_prefix = 'x'",
-                "passthrough path_prefix must start with '/'",
-            ),
-            (
-                "base_url = 'http://h'\nhost_match = ' '",
-                "passthrough host_match must be non-empty when set",
-            ),
-            (
-                "base_url = 'ftp://h'\npath_prefix = '/x'\nforward_websockets = true",
-                "forward_websockets requires base_url to use http:// or https://",
-            ),
-            (
-                "base_url = 'http://h'\npath_prefix = '/x'\npath_replace = ['v1', '/v2']",
-                "passthrough path_replace source must start with '/'",
-            ),
-        ] {
-            let (compiled, problems, _) = compile_text(text);
-            assert!(compiled.is_none());
-            assert_eq!(
-                problems,
-                [format!("Manifest m.toml is invalid: {expected}")]
-            );
-        }
-    }
-
-    #[test]
-    fn misspelt_or_unusable_key_is_a_problem() {
-        let (_, problems, _) =
-            compile_text("base_url = 'http://h'\npath_prefix = '/x'\ndeny_path = ['/admin']");
-        assert_eq!(
-            problems,
-            ["Manifest m.toml is invalid: deny_path: unknown key; did you mean 'deny_paths'?"]
-        );
-        let (_, problems, _) =
-            compile_text("base_url = 'http://h'\npath_prefix = '/x'\ndeny_paths = ['admin/*']");
-        assert!(
-            problems[0].contains("'admin/*' can match nothing"),
-            "{problems:?}"
-        );
-        let (_, problems, _) =
-            compile_text("base_url = 'http://h'\npath_prefix = '/x'\nauth_type = 'bearer'");
-        assert!(problems[0].contains("auth_key_name"), "{problems:?}");
-        let (_, problems, _) =
-            compile_text("base_url = 'http://u:p@h?x=1'\npath_prefix = '/x'\nstrip_prefix = 'yes'");
-        assert_eq!(problems.len(), 3, "{problems:?}");
-    }
-
-    #[test]
-    fn missing_credential_is_a_warning() {
-        let (compiled, problems, warnings) = compile_text(
-            "base_url = 'http://h'\npath_prefix = '/x'\nauth_type = 'bearer'\nauth_key_name = 'k'",
-        );
-        assert!(compiled.is_some() && problems.is_empty());
-        assert!(
-            warnings[0].contains("'k' is not in the keyring"),
-            "{warnings:?}"
-        );
-    }
-
-    #[test]
-    fn denied_path_covers_everything_below_it() {
-        let route = route("path_prefix = '/svc'\ndeny_paths = ['/admin', '/private/*', '/*.php']");
-        let ask =
-            |decoded: &str| route.rewrite(&format!("/svc{decoded}"), &format!("/svc{decoded}"));
-        for denied in [
-            "/admin",
-            "/admin/",
-            "/admin/x/y",
-            "/private/x",
-            "/private/x/y",
-            "/a/b.php",
-        ] {
-            assert_eq!(ask(denied), Err(Refusal::PathDenied), "{denied}");
-        }
-        for denied in [
-            "/admin;x",
-            "/admin;/y",
-            "/private;a=1/x",
-            "/;x/admin",
-            "/;/admin",
-            "/;a=1/;b/admin",
-            "/%61dmin",
-            "/%3bx/admin",
-            "/%2fadmin",
-        ] {
-            assert_eq!(ask(denied), Err(Refusal::PathDenied), "{denied}");
-        }
-        for fine in ["/administrator", "/private", "/x", "/", "/php"] {
-            assert!(ask(fine).is_ok(), "{fine}");
-        }
-    }
-
-    #[test]
-    fn replaced_path_is_checked_and_denied_again() {
-        let away =
-            route("path_prefix = '/svc'\npath_replace = ['/api', '']\ndeny_paths = ['/admin']");
-        let ask = |route: &Route, path: &str| {
-            let received = format!("/svc{path}");
-            let decoded = path::normalise(&received).unwrap().into_owned();
-            route.rewrite(&received, &decoded).map(|path| path.path)
-        };
-        for path in [
-            "/api../admin",
-            "/api%2e%2e/admin",
-            "/api..%2fadmin",
-            "/api./x",
-        ] {
-            assert_eq!(ask(&away, path).unwrap_err().status(), 400, "{path}");
-        }
-        assert_eq!(ask(&away, "/api/admin"), Err(Refusal::PathDenied));
-        let root =
-            route("path_prefix = '/svc'\npath_replace = ['/v1', '/']\ndeny_paths = ['/admin']");
-        assert_eq!(ask(&root, "/v1/admin"), Err(Refusal::PathDenied));
-        assert_eq!(ask(&root, "/v1/fine").unwrap(), "//fine");
-    }
-
-    #[test]
-    fn target_joins_base_path_rewritten_path_and_query() {
-        let route = route("path_prefix = '/svc'\npath_replace = ['/old', '/new']");
-        let path = route.rewrite("/svc/old/a%2fb", "/svc/old/a/b").unwrap();
-        let target = |query| String::from_utf8(route.target(&path.path, query, true)).unwrap();
-        assert_eq!(target(None), "/v1/new/a%2fb");
-        assert_eq!(target(Some("x=1&y")), "/v1/new/a%2fb?x=1&y");
-        assert_eq!(route.host_header, "up.example");
-        assert_eq!((route.upstream.tls, route.upstream.port), (true, 443));
-    }
-}
+mod tests;

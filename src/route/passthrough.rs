@@ -33,6 +33,8 @@ pub struct Route {
     /// The time that a request may take in all. None: as long as bytes flow.
     pub total: Option<Duration>,
     pub websockets: bool,
+    /// Secrets are taken out of bodies, too.
+    pub scrub: bool,
     pub metrics: Arc<RouteMetrics>,
 }
 

@@ -86,18 +86,32 @@ impl Table {
         warnings: &mut Vec<Problem>,
     ) -> Self {
         let mut table = Table::default();
+        let mut off = Vec::new();
         let mut compiler = Compiler::new(keyring, egress, problems, warnings);
         for manifest in manifests
             .iter()
             .filter(|m| m.handler == crate::config::HandlerKind::Passthrough)
         {
-            if let Some(compiled) = compiler.compile(manifest)
-                && enabled
-            {
-                table.add(compiled, manifest, compiler.problems);
+            match compiler.compile(manifest) {
+                Some(compiled) if enabled => table.add(compiled, manifest, compiler.problems),
+                Some(_) => off.push(manifest.name.as_str()),
+                None => {}
             }
         }
+        if !off.is_empty() {
+            let message = format!("passthrough is off, and not served are: {}", off.join(", "));
+            let fix = "--enable-passthrough, or [passthrough] enabled = true in the conf file";
+            let problem = Problem::new(format!("{message} ({fix})"));
+            warnings.push(problem.advice("manifests", fix));
+        }
         table
+    }
+
+    /// The names of the routes that add a credential to requests.
+    pub fn with_credentials(&self) -> impl Iterator<Item = &str> {
+        let routes = self.routes.iter();
+        let routes = routes.filter(|route| route.attachment.has_credential());
+        routes.map(|route| route.name.as_str())
     }
 
     fn add(&mut self, compiled: Compiled, manifest: &ManifestFile, problems: &mut Vec<Problem>) {
@@ -115,6 +129,7 @@ impl Table {
                 self.routes[other].name
             );
             let problem = Problem::new(message).file(&manifest.path);
+            let problem = problem.about("path_prefix");
             problems.push(problem.intro(Intro::InvalidManifest));
         }
         self.routes.push(Arc::new(route));

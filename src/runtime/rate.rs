@@ -1,6 +1,9 @@
 //! Rate limits: sliding windows of calls for each subject and limit, exact however many calls come
 //! at once. They survive a restart in `rate-state.json`, and processes of the command line share
 //! that file.
+//!
+//! The file has whole seconds, for readers of existing deployments. Limits per second need more: it
+//! has the milliseconds of the last calls too, under a key that those readers ignore.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -17,8 +20,12 @@ use crate::files;
 /// The longest window, in milliseconds.
 const DAY: u64 = 86_400_000;
 const SECOND: u64 = 1000;
+/// Calls that are this old, in milliseconds, are in the file by their second only.
+const RECENT: u64 = 2 * SECOND;
 /// Windows without recent calls are removed once there are more than this.
 const SWEEP_ABOVE: usize = 10_000;
+/// Damaged files that are kept. After that, the newest replaces the last.
+const MOST_DAMAGED: usize = 10;
 
 /// The limit that a call exceeds.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,6 +33,8 @@ pub struct RateExceeded {
     pub pattern: String,
     pub count: usize,
     pub rate: Rate,
+    /// Milliseconds until no limit is exceeded, if no further calls are made.
+    pub wait: u64,
 }
 
 pub struct RateWindows {
@@ -65,12 +74,44 @@ impl Window {
         }
         self.times.len() - self.times.partition_point(|at| *at <= begin(length))
     }
+
+    /// How long until fewer than `limit` calls are in the last `length` milliseconds.
+    fn wait(&self, limit: usize, length: u64, now: u64) -> u64 {
+        let oldest_kept = self.times.len().checked_sub(limit);
+        // No call ever passes a limit of none: the caller may as well wait for a whole window.
+        let at = oldest_kept.and_then(|index| self.times.get(index));
+        at.map_or(length, |at| (at + length).saturating_sub(now))
+    }
 }
 
 /// `rate-state.json`, as existing deployments write it: Unix seconds.
 #[derive(Default, Serialize, Deserialize)]
 struct RateFile {
+    /// Rounded up, so that a call counts for too long, and never too short.
     calls: BTreeMap<String, Vec<u64>>,
+    /// The last calls of some windows, in milliseconds, in the order of `calls`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    recent_ms: BTreeMap<String, Vec<u64>>,
+}
+
+impl RateFile {
+    /// The times of one window, in milliseconds: exact where they are known, else the end of the
+    /// second.
+    fn times(&self, key: &str) -> Vec<u64> {
+        let seconds = self.calls.get(key).map_or(&[][..], Vec::as_slice);
+        let mut times: Vec<u64> = seconds.iter().map(|at| at.saturating_mul(SECOND)).collect();
+        times.sort_unstable();
+        let mut recent = self.recent_ms.get(key).cloned().unwrap_or_default();
+        recent.sort_unstable();
+        for (at, exact) in times.iter_mut().rev().zip(recent.into_iter().rev()) {
+            // Otherwise another program changed the one list and not the other.
+            if exact.div_ceil(SECOND).saturating_mul(SECOND) == *at {
+                *at = exact;
+            }
+        }
+        times.sort_unstable();
+        times
+    }
 }
 
 impl RateWindows {
@@ -93,16 +134,24 @@ impl RateWindows {
             return Ok(());
         }
         let mut calls = self.calls.lock();
+        let mut exceeded: Option<RateExceeded> = None;
         for (pattern, rate) in limits.clone() {
             let window = calls.windows.entry(key(subject, pattern)).or_default();
-            let count = window.count(rate.unit.seconds() * 1000, now);
+            let length = rate.unit.seconds() * SECOND;
+            let count = window.count(length, now);
             if count >= rate.limit as usize {
-                return Err(RateExceeded {
+                let wait = window.wait(rate.limit as usize, length, now);
+                let first = exceeded.get_or_insert_with(|| RateExceeded {
                     pattern: pattern.clone(),
                     count,
                     rate: *rate,
+                    wait,
                 });
+                first.wait = first.wait.max(wait);
             }
+        }
+        if let Some(exceeded) = exceeded {
+            return Err(exceeded);
         }
         for (pattern, _) in limits {
             if let Some(window) = calls.windows.get_mut(&key(subject, pattern)) {
@@ -144,19 +193,20 @@ impl RateWindows {
     }
 
     /// As `admit`, for a process that makes one call: reads, counts and writes under a file lock,
-    /// so that calls of all processes count.
+    /// so that calls of all processes count. The time is taken under the lock: a process may wait
+    /// for it, and its call must not count from an earlier time than that of others before it.
     pub fn admit_shared<'a>(
         &self,
         subject: &str,
         limits: impl Iterator<Item = &'a (String, Rate)> + Clone,
-        now: u64,
+        now: impl FnOnce() -> u64,
     ) -> io::Result<Result<(), RateExceeded>> {
         if limits.clone().next().is_none() {
             return Ok(Ok(()));
         }
         self.locked(|| {
             self.take_over(self.read()?);
-            let admitted = self.admit(subject, limits, now);
+            let admitted = self.admit(subject, limits, now());
             if admitted.is_ok() {
                 self.write()?;
             }
@@ -171,43 +221,76 @@ impl RateWindows {
 
     fn read(&self) -> io::Result<RateFile> {
         match std::fs::read(&self.file) {
-            Ok(text) => serde_json::from_slice(&text).map_err(io::Error::from),
+            Ok(text) => Ok(serde_json::from_slice(&text).unwrap_or_else(|e| {
+                self.set_aside(&e);
+                RateFile::default()
+            })),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(RateFile::default()),
             Err(e) => Err(e),
         }
     }
 
+    /// Keeps a damaged file: a process that can damage it can lift every limit, and the
+    /// file is the trace of that. Counting starts anew.
+    fn set_aside(&self, error: &serde_json::Error) {
+        let names = std::iter::once("damaged".to_owned())
+            .chain((1..MOST_DAMAGED).map(|number| format!("damaged.{number}")));
+        let mut places = names.map(|end| self.file.with_extension(format!("json.{end}")));
+        let last = self
+            .file
+            .with_extension(format!("json.damaged.{MOST_DAMAGED}"));
+        let kept = places.find(|place| !place.exists()).unwrap_or(last);
+        let (file, renamed) = (self.file.display(), std::fs::rename(&self.file, &kept));
+        let kept = kept.display();
+        match renamed {
+            Ok(()) => tracing::error!(
+                %file, %kept, %error,
+                "rate state is damaged: it is kept aside, and counting starts anew"
+            ),
+            Err(e) => tracing::error!(
+                %file, %error, rename = %e,
+                "rate state is damaged and can't be kept aside; counting starts anew"
+            ),
+        }
+    }
+
     fn write(&self) -> io::Result<()> {
-        let horizon = unix_millis().saturating_sub(DAY);
+        let now = unix_millis();
         // An unreadable file is replaced.
         let mut state = self.read().unwrap_or_default();
         for (key, window) in self.calls.lock().windows.iter() {
-            // A window of a second is over before the file is read.
-            let kept = window.length > SECOND || window.length == 0;
-            let seconds = window.times.iter().filter(|_| kept);
-            let seconds = seconds.map(|at| at.div_ceil(1000)).collect();
+            // A window that was only read from the file may belong to any limit.
+            let length = if window.length == 0 {
+                DAY
+            } else {
+                window.length
+            };
+            let live = |at: &u64| *at > now.saturating_sub(length);
+            let times: Vec<u64> = window.times.iter().copied().filter(live).collect();
+            let seconds = times.iter().map(|at| at.div_ceil(SECOND)).collect();
             state.calls.insert(key.clone(), seconds);
+            state.recent_ms.insert(key.clone(), times);
         }
         state.calls.retain(|_, window| {
-            window.retain(|at| at.saturating_mul(1000) > horizon);
+            window.retain(|at| at.saturating_mul(SECOND) > now.saturating_sub(DAY));
+            !window.is_empty()
+        });
+        state.recent_ms.retain(|_, window| {
+            window.retain(|at| *at > now.saturating_sub(RECENT));
             !window.is_empty()
         });
         let text = serde_json::to_vec(&state)?;
         files::write_atomic(&self.file, &text, 0o600)
     }
 
-    /// Seconds were rounded up when they were written, so that a call counts for up to a second too
-    /// long and never too short.
     fn take_over(&self, state: RateFile) {
         let mut calls = self.calls.lock();
-        for (key, seconds) in state.calls {
-            let mut times: Vec<u64> = seconds.iter().map(|at| at.saturating_mul(1000)).collect();
-            times.sort_unstable();
+        for key in state.calls.keys() {
             let window = Window {
-                times: times.into(),
+                times: state.times(key).into(),
                 length: 0,
             };
-            calls.windows.insert(key, window);
+            calls.windows.insert(key.clone(), window);
         }
     }
 }
@@ -217,105 +300,4 @@ fn key(subject: &str, pattern: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn limits(specs: &[(&str, &str)]) -> Vec<(String, Rate)> {
-        specs
-            .iter()
-            .map(|(pattern, rate)| ((*pattern).to_owned(), Rate::parse(rate).unwrap()))
-            .collect()
-    }
-
-    #[test]
-    fn windows_slide_and_each_subject_has_its_own() {
-        let dir = tempfile::tempdir().unwrap();
-        let windows = RateWindows::new(dir.path());
-        let limit = limits(&[("tool:*", "2/second")]);
-        let ask = |subject: &str, now| windows.admit(subject, limit.iter(), now).is_ok();
-        assert!(ask("a", 10_000) && ask("a", 10_400));
-        assert!(!ask("a", 10_999));
-        assert!(ask("b", 10_999));
-        assert!(ask("a", 11_000));
-        assert!(!ask("a", 11_399));
-        assert!(ask("a", 11_400));
-    }
-
-    #[test]
-    fn token_with_a_shorter_limit_does_not_shorten_the_window() {
-        let dir = tempfile::tempdir().unwrap();
-        let windows = RateWindows::new(dir.path());
-        let (day, second) = (
-            limits(&[("tool:*", "2/day")]),
-            limits(&[("tool:*", "100/second")]),
-        );
-        let ask = |limit: &Vec<(String, Rate)>, now| windows.admit("a", limit.iter(), now).is_ok();
-        assert!(ask(&day, 1_000_000) && ask(&day, 1_000_001) && !ask(&day, 1_000_002));
-        assert!(ask(&second, 1_100_000));
-        assert!(!ask(&day, 1_200_000));
-    }
-
-    #[test]
-    fn refused_call_counts_against_no_limit() {
-        let dir = tempfile::tempdir().unwrap();
-        let windows = RateWindows::new(dir.path());
-        let both = limits(&[("tool:*", "5/hour"), ("tool:x", "1/hour")]);
-        let ask = |now| windows.admit("a", both.iter(), now);
-        assert_eq!(ask(1), Ok(()));
-        for now in 2..20 {
-            let exceeded = ask(now).unwrap_err();
-            assert_eq!((exceeded.pattern.as_str(), exceeded.count), ("tool:x", 1));
-        }
-        let wide = limits(&[("tool:*", "5/hour")]);
-        let passed = (20..40).filter(|now| windows.admit("a", wide.iter(), *now).is_ok());
-        assert_eq!(passed.count(), 4);
-    }
-
-    #[test]
-    fn calls_of_all_processes_count_in_one_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let limit = limits(&[("tool:*", "5/hour")]);
-        let passed: usize = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..20)
-                .map(|_| {
-                    scope.spawn(|| {
-                        let windows = RateWindows::new(dir.path());
-                        windows
-                            .admit_shared("a", limit.iter(), unix_millis())
-                            .unwrap()
-                            .is_ok()
-                    })
-                })
-                .collect();
-            threads
-                .into_iter()
-                .map(|thread| usize::from(thread.join().unwrap()))
-                .sum()
-        });
-        assert_eq!(passed, 5);
-        let text = std::fs::read_to_string(dir.path().join("rate-state.json")).unwrap();
-        let state: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(state["calls"]["a tool:*"].as_array().unwrap().len(), 5);
-        // A server that starts counts them too, and keeps the windows of other subjects.
-        let server = RateWindows::new(dir.path());
-        server.load();
-        assert!(server.admit("a", limit.iter(), unix_millis()).is_err());
-        server.admit("b", limit.iter(), unix_millis()).unwrap();
-        server.save().unwrap();
-        let text = std::fs::read_to_string(dir.path().join("rate-state.json")).unwrap();
-        assert!(
-            text.contains("a tool:*") && text.contains("b tool:*"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn call_without_limits_writes_no_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let windows = RateWindows::new(dir.path());
-        windows.admit("a", [].iter(), 1).unwrap();
-        windows.admit_shared("a", [].iter(), 1).unwrap().unwrap();
-        windows.save().unwrap();
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-    }
-}
+mod tests;

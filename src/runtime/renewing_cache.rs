@@ -83,6 +83,12 @@ impl<V, E: Clone> RenewingCache<V, E> {
         renewed.or_else(|error| valid().ok_or(error))
     }
 
+    /// The value under this key, if it needs no renewal.
+    pub fn fresh(&self, key: Key) -> Option<Arc<V>> {
+        let slot = self.slots.lock().by_key.get(&key).cloned()?;
+        slot.cached_where(|cached| cached.renew > Instant::now())
+    }
+
     /// Drops `value` if it is still the cached one. True: try again, with the value that has
     /// replaced it or will. False: it was renewed less than 10 s ago, so another renewal won't
     /// help.

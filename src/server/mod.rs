@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use tracing::warn;
 
 pub use control::{ask_reload, ask_status};
+pub use lifecycle::handover::{NamedSocket, wire};
 pub use listen::bind::Addresses;
 
 use crate::api::Services;
@@ -36,6 +37,7 @@ use crate::config::{self, Environment, Flags, Settings};
 use crate::error::Failure;
 use crate::gateway::Load;
 use crate::snapshot::Snapshot;
+use lifecycle::announce::log_warnings;
 use lifecycle::handover::{self, InheritedListeners, Predecessor, UPGRADE};
 use lifecycle::reload::{self, Reloader};
 use listen::bind::Listeners;
@@ -101,9 +103,7 @@ impl Server {
         let upgrade_socket = upgrade_socket(&settings, &mut inherited);
         let addresses = listeners.addresses()?;
         let built = Snapshot::build(settings, None).map_err(|failure| failed(failure.problems))?;
-        for warning in &built.warnings {
-            warn!("{warning}");
-        }
+        log_warnings(&built.warnings);
         let most_connections = limits::raise_connection_limit();
         let wanted = built.snapshot.settings.limits.connections;
         if wanted > most_connections {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{Snapshot, certificates, keys};
+use super::{Snapshot, certificates, doors, keys};
 use crate::auth::signature::{Mode, SigningKeys};
 use crate::auth::token::{VerificationKey, Verifier};
 use crate::catalog::{Catalog, Specs};
@@ -56,12 +56,18 @@ impl Report {
         }
     }
 
-    fn fail(self, session_key: Option<SessionKey>) -> BuildFailure {
+    fn fail(mut self, session_key: Option<SessionKey>) -> BuildFailure {
+        self.add_lines();
         BuildFailure {
             problems: self.problems,
             warnings: self.warnings,
             session_key,
         }
+    }
+
+    fn add_lines(&mut self) {
+        config::add_lines(&mut self.problems);
+        config::add_lines(&mut self.warnings);
     }
 }
 
@@ -73,15 +79,17 @@ impl Snapshot {
     ) -> Result<Built, BuildFailure> {
         let mut report = Report::new(&settings);
         let verifier = verifier(&settings, &mut report);
-        let certificates = certificates::load(
-            &settings.listeners,
+        let certificates =
+            certificates::load(&settings, &mut report.problems, &mut report.warnings);
+        let specs = Specs::of(&settings.ati_dir);
+        let (manifests, catalog) = catalog(&settings, &specs, Some(&settings.egress), &mut report);
+        catalog.compile_schemas(&mut report.warnings);
+        doors::check_tools(
+            &settings,
+            &catalog,
             &mut report.problems,
             &mut report.warnings,
         );
-        let specs = settings.ati_dir.join("specs");
-        let specs = Specs::below(&specs);
-        let (manifests, catalog) = catalog(&settings, &specs, Some(&settings.egress), &mut report);
-        catalog.compile_schemas(&mut report.warnings);
 
         // A one-shot key can be read only once, so all other problems must be known before.
         if settings.keyring.places.would_spend() {
@@ -113,6 +121,7 @@ impl Snapshot {
         if !report.problems.is_empty() {
             return Err(report.fail(session_key));
         }
+        report.add_lines();
         Ok(Built {
             snapshot,
             warnings: report.warnings,
@@ -133,10 +142,9 @@ impl Snapshot {
     ) -> Result<Built, BuildFailure> {
         let mut report = Report::new(&settings);
         let verifier = verifier(&settings, &mut report);
-        let specs = settings.ati_dir.join("specs");
         let specs = match only {
-            None => Specs::below(&specs),
-            Some(tool) => Specs::below(&specs).only_for(tool),
+            None => Specs::of(&settings.ati_dir),
+            Some(tool) => Specs::of(&settings.ati_dir).only_for(tool),
         };
         // Named egress addresses belong to the settings of a server; a command connects from any.
         let (_, catalog) = catalog(&settings, &specs, None, &mut report);
@@ -261,7 +269,8 @@ fn check_routes(manifests: &[ManifestFile], settings: &Settings, report: &mut Re
 /// A tool whose key is missing refuses its calls. A name that only tenants have is there for them.
 fn warn_about_missing_keys(catalog: &Catalog, keyring: &Keyring, warnings: &mut Vec<Problem>) {
     for provider in catalog.providers() {
-        for name in provider.key_names() {
+        // A name that is empty was reported with the field that lacks it.
+        for name in provider.key_names().into_iter().filter(|it| !it.is_empty()) {
             if keyring.get(name).is_none() && !keyring.has_tenants_of(name) {
                 let message =
                     format!("'{name}' is not in the keyring; calls of its tools are refused");
@@ -276,28 +285,21 @@ fn warn_about_missing_keys(catalog: &Catalog, keyring: &Keyring, warnings: &mut 
 }
 
 /// The keys of request signatures. Without one, every request would get 403 in enforce mode, which
-/// is a problem; in the other modes passthrough is open to every caller, which is a warning.
+/// is a problem.
 fn signing(snapshot: &Snapshot, report: &mut Report) -> Option<SigningKeys> {
     let signing = SigningKeys::of(&snapshot.keyring, &mut report.warnings);
     // Where the keyring itself couldn't be loaded, that problem is enough.
-    if signing.is_some() || !report.problems.is_empty() {
+    if !report.problems.is_empty() {
         return signing;
     }
-    let settings = &snapshot.settings;
-    if settings.signature.mode == Mode::Enforce {
+    if signing.is_none() && snapshot.settings.signature.mode == Mode::Enforce {
         report.problems.push(
             Problem::new("signature mode 'enforce' needs it in the keyring, and not empty")
                 .key(SIGNING_SECRET),
         );
-    } else if settings.passthrough {
-        report.warnings.push(
-            Problem::new(
-                "not in the keyring: passthrough is open to every caller that reaches this port",
-            )
-            .key(SIGNING_SECRET),
-        );
     }
-    None
+    doors::check_routes(snapshot, signing.is_some(), &mut report.warnings);
+    signing
 }
 
 fn warn_about_unlocked_memory(warnings: &mut Vec<Problem>) {

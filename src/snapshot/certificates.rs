@@ -13,7 +13,7 @@ use rustls::{RootCertStore, ServerConfig};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
-use crate::config::{Listener, Tls};
+use crate::config::{EDGE, Settings, Tls};
 use crate::error::Problem;
 
 /// The TLS configuration of one listener.
@@ -27,21 +27,45 @@ pub struct Certificate {
 pub type Certificates = BTreeMap<String, Certificate>;
 
 pub fn load(
-    listeners: &[Listener],
+    settings: &Settings,
     problems: &mut Vec<Problem>,
     warnings: &mut Vec<Problem>,
 ) -> Certificates {
     let mut loaded = Certificates::new();
-    for listener in listeners {
+    for listener in &settings.listeners {
         let Some(tls) = &listener.tls else { continue };
-        match read(tls, warnings) {
+        let mut found = Vec::new();
+        match read(tls, &mut found) {
             Ok(certificate) => {
                 loaded.insert(listener.name.clone(), certificate);
             }
-            Err(problem) => problems.push(problem),
+            Err(problem) => {
+                let table = match listener.name.as_str() {
+                    EDGE => "server".to_owned(),
+                    name => format!("listener.{name}"),
+                };
+                problems.push(in_conf(problem, &table, tls, settings.conf.as_deref()));
+            }
         }
+        warnings.append(&mut found);
     }
     loaded
+}
+
+/// The problem with the conf file's key that names the file, in front of the file itself.
+fn in_conf(problem: Problem, table: &str, tls: &Tls, conf: Option<&Path>) -> Problem {
+    let (Some(file), Some(conf)) = (&problem.file, conf) else {
+        return problem;
+    };
+    let key = match file {
+        file if *file == tls.certificate => "certificate",
+        file if *file == tls.key => "key",
+        _ => "client_ca",
+    };
+    let message = format!("{}: {}", file.display(), problem.message);
+    Problem::new(message)
+        .file(conf)
+        .key(format!("{table}.tls.{key}"))
 }
 
 fn read(tls: &Tls, warnings: &mut Vec<Problem>) -> Result<Certificate, Problem> {

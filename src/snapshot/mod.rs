@@ -2,6 +2,7 @@
 
 mod build;
 mod certificates;
+mod doors;
 mod keys;
 
 use std::sync::Arc;

@@ -72,9 +72,13 @@ fn key_command_sets_lists_and_removes_keys() {
         format!("{:<30} ***\n{:<30} sk-1...cdef\n", "a_key", "b_key")
     );
     assert!(stderr(&ati(dir.path(), &["key", "remove", "a_key"])).contains("removed key"));
-    assert_eq!(
-        stdout(&ati(dir.path(), &["key", "remove", "a_key"])),
-        "Key 'a_key' not found.\n"
+    let missing = ati(dir.path(), &["key", "remove", "a_key"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert_eq!(stdout(&missing), "");
+    assert!(
+        stderr(&missing).contains("ati command failed: Key 'a_key' not found."),
+        "{}",
+        stderr(&missing)
     );
 }
 
@@ -254,6 +258,10 @@ fn token_issue_without_a_key_or_with_a_bad_rate_is_refused() {
         &[&issue[..], &["--secret", "00", "--rate", "tool:x=lots"]].concat(),
     );
     assert_eq!(rate.status.code(), Some(2));
+    let idle = ["--secret", "00", "--rate", "github:search=5/hour"];
+    let idle = ati(dir.path(), &[&issue[..], &idle].concat());
+    assert_eq!(idle.status.code(), Some(2));
+    assert!(stderr(&idle).contains("'github:search' can match no tool"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::ati::{ati, stderr, stdout, write};
+use crate::support::ati::{ati, command, stderr, stdout, write};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -90,7 +90,16 @@ fn the_shipped_manifests_load() {
             }
         }
     }
-    let output = ati(dir.path(), &["check", "--enable-passthrough"]);
+    let output = command(dir.path())
+        .args([
+            "check",
+            "--enable-passthrough",
+            "--sig-verify-mode",
+            "enforce",
+        ])
+        .env("ATI_JWT_SECRET", "ab".repeat(32))
+        .output()
+        .unwrap();
     let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert!(output.status.success(), "{report}");
     assert_eq!(report["loaded"]["routes"], 1);

@@ -1,6 +1,7 @@
 //! Integration tests: they run the real `ati` binary, and talk to it over real sockets.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod answers;
 mod arch;
 mod audit;
 mod causes;
@@ -10,6 +11,7 @@ mod conformance;
 mod deploy;
 mod docs;
 mod doctor;
+mod doors;
 mod edge;
 mod first_steps;
 mod front;
@@ -21,6 +23,7 @@ mod keyrings;
 mod lifecycle;
 mod listeners;
 mod mcp;
+mod mistakes;
 mod openapi;
 mod operator;
 mod parsing;

@@ -1,6 +1,4 @@
 use super::*;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::Mac as _;
 
 fn now() -> u64 {
@@ -220,4 +218,21 @@ fn token_of_another_issuer_than_the_configured_one_is_refused() {
     assert_eq!(check(Some("orchestrator")), Ok(()));
     assert_eq!(check(Some("else")), Err(TokenFault::WrongIssuer));
     assert_eq!(check(None), Err(TokenFault::WrongIssuer));
+}
+
+#[test]
+fn token_that_demands_an_extension_is_refused() {
+    let (_, verifier) = shared(b"k", &Expectations::default());
+    let payload = serde_json::to_value(claims()).unwrap();
+    let check = |header: &str| verifier.verify(&sign_raw(b"k", header, &payload), now());
+    assert!(check(r#"{"alg":"HS256","b64":false}"#).is_ok());
+    for header in [
+        r#"{"alg":"HS256","crit":["b64"],"b64":false}"#,
+        r#"{"alg":"HS256","crit":["exp"],"exp":1}"#,
+        r#"{"crit":[],"alg":"HS256"}"#,
+        r#"{"alg":"HS256","crit":null}"#,
+        r#"{"alg":"HS256","\u0063rit":["x"]}"#,
+    ] {
+        assert_eq!(check(header).unwrap_err(), TokenFault::Critical, "{header}");
+    }
 }

@@ -1,12 +1,13 @@
 //! Checks on this machine.
 
 use std::net::TcpListener;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::Access;
 use rustix::process::{Resource, getrlimit};
 
+use super::super::permissions;
 use super::Findings;
 use crate::auth::token::VerificationKey;
 use crate::config::{Address, Settings, private_key_of_environment};
@@ -21,71 +22,22 @@ const LEAST_MEMLOCK: u64 = 8 << 20;
 
 /// Whether files with secrets are readable by their owner alone, and the owner is the folder's.
 pub fn permissions(settings: &Settings, found: &mut Findings) {
-    let mut wrong = false;
-    for name in [
-        "credentials",
-        "keyring.enc",
-        ".keyring-key",
-        "config.toml",
-        "jwt-private.pem",
-    ] {
-        let path = settings.ati_dir.join(name);
-        let Ok(metadata) = std::fs::metadata(&path) else {
-            continue;
-        };
-        let owner = std::fs::metadata(&settings.ati_dir).map(|folder| folder.uid());
-        if owner.is_ok_and(|owner| owner != metadata.uid()) {
-            wrong = true;
-            let fix = format!(
-                "chown --reference={} {}",
-                settings.ati_dir.display(),
-                path.display()
-            );
-            let message = format!(
-                "{} belongs to another user than its folder: the proxy may not be able to read it",
-                path.display()
-            );
-            found.fail("permissions", message, &fix);
-        }
-        let mode = metadata.permissions().mode() & 0o777;
-        let holds_nothing = name == "config.toml"
-            && !std::fs::read_to_string(&path).is_ok_and(|text| text.contains("secret"));
-        if mode & 0o077 != 0 && !holds_nothing {
-            wrong = true;
-            let fix = format!("chmod 600 {}", path.display());
-            found.fail(
-                "permissions",
-                format!("{} has mode {mode:o}: others can read it", path.display()),
-                &fix,
-            );
-        }
+    let dir = &settings.ati_dir;
+    let faults = permissions::faults(dir);
+    for fault in &faults {
+        let message = format!("{} {}", fault.path.display(), fault.message);
+        found.fail("permissions", message, &fault.fix);
     }
-    match std::fs::metadata(&settings.ati_dir) {
-        Ok(folder) if folder.permissions().mode() & 0o002 != 0 => {
-            let fix = format!("chmod o-w {}", settings.ati_dir.display());
-            found.fail(
-                "permissions",
-                format!("every user can write to {}", settings.ati_dir.display()),
-                &fix,
-            );
+    match std::fs::metadata(dir) {
+        Ok(folder) if faults.is_empty() => {
+            let message = format!("{} belongs to user {}", dir.display(), folder.uid());
+            found.ok("permissions", message);
         }
-        Ok(folder) => {
-            if !wrong {
-                found.ok(
-                    "permissions",
-                    format!(
-                        "{} belongs to user {}",
-                        settings.ati_dir.display(),
-                        folder.uid()
-                    ),
-                );
-            }
+        Ok(_) => {}
+        Err(e) => {
+            let message = format!("{}: {e}", dir.display());
+            found.fail("permissions", message, "ati init, or --ati-dir");
         }
-        Err(e) => found.fail(
-            "permissions",
-            format!("{}: {e}", settings.ati_dir.display()),
-            "ati init, or --ati-dir",
-        ),
     }
 }
 
@@ -179,14 +131,20 @@ pub fn ports(settings: &Settings, found: &mut Findings) {
     }
 }
 
-/// Whether the key that tokens are signed with is among those that they are verified with.
-pub fn jwt(settings: &Settings, found: &mut Findings) {
+/// Whether the key that tokens are signed with is among those that they are verified with. Tools
+/// without any key are a warning of the snapshot; where there is none, it isn't known if there are
+/// tools.
+pub fn jwt(settings: &Settings, snapshot: Option<&Snapshot>, found: &mut Findings) {
     let Some(jwt) = &settings.jwt else {
-        found.warn(
-            "jwt",
-            "no key is configured: every caller is let in",
-            "set ATI_JWT_PUBLIC_KEY, or [jwt] in the conf file",
-        );
+        match snapshot {
+            Some(snapshot) if snapshot.catalog.offers_tools() => {}
+            Some(_) => found.ok("jwt", "no token keys, and no tools that would need them"),
+            None => found.warn(
+                "jwt",
+                "no token keys: every caller is let in",
+                "set ATI_JWT_PUBLIC_KEY, or [jwt] in the conf file",
+            ),
+        }
         return;
     };
     let key = match jwt.key.load() {
@@ -221,16 +179,25 @@ pub fn loaded(snapshot: &Snapshot, warnings: &[Problem], found: &mut Findings) {
     let keyring = &snapshot.keyring;
     let sealed = matches!(keyring.source(), Source::Sealed | Source::Persistent);
     let add = |name: &str| match sealed {
-        true => format!("add {name} where the secrets are kept, and ati edge rotate-keyring"),
+        true => format!(
+            "add {name} where the secrets are kept, and ati edge rotate-keyring; or ati edge \
+             keyring set {name}"
+        ),
         false => format!("ati key set {name} - reads it from standard input"),
     };
     found.ok(
         "keyring",
         format!("{}, {} names", keyring.source().as_str(), keyring.len()),
     );
+    let advised = |check: &str| {
+        let mut advice = warnings
+            .iter()
+            .filter_map(|warning| warning.advice.as_ref());
+        advice.any(|advice| advice.check == check)
+    };
     if snapshot.signing.is_some() {
         found.ok("signing", "the sandboxes' secret is in the keyring");
-    } else {
+    } else if !advised("signing") {
         found.warn(
             "signing",
             "sandbox_signing_shared_secret is not in the keyring: signatures can't be checked",
@@ -239,13 +206,17 @@ pub fn loaded(snapshot: &Snapshot, warnings: &[Problem], found: &mut Findings) {
     }
     let mut missing = 0;
     for warning in warnings {
-        match &warning.missing_credential {
-            Some(name) => {
+        match (&warning.missing_credential, &warning.advice) {
+            (Some(name), _) => {
                 missing += 1;
                 let fix = format!("{}; or remove the manifest", add(name));
                 found.warn("credentials", warning.to_string(), &fix);
             }
-            None => found.warn(
+            (None, _) if warning.key.as_deref() == Some(SIGNING_SECRET) => {
+                found.warn("signing", warning.to_string(), &add(SIGNING_SECRET));
+            }
+            (None, Some(advice)) => found.warn(advice.check, warning.to_string(), &advice.fix),
+            (None, None) => found.warn(
                 "manifests",
                 warning.to_string(),
                 "docs/reference/manifest.md has every field",

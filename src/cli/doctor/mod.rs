@@ -82,11 +82,11 @@ pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
         Ok(settings) => examine(&settings, args, &mut found)?,
         Err(problems) => {
             for problem in problems {
-                found.fail(
-                    "settings",
-                    problem.to_string(),
+                let fix = problem.advice.as_ref().map_or(
                     "ati check lists everything that is wrong with the settings",
+                    |advice| &advice.fix,
                 );
+                found.fail("settings", problem.to_string(), fix);
             }
         }
     }
@@ -119,11 +119,12 @@ fn examine(settings: &Settings, args: &Args, found: &mut Findings) -> Result<(),
     machine::memlock(found);
     machine::disk(settings, found);
     machine::ports(settings, found);
-    machine::jwt(settings, found);
     // The one-shot key is left for the server.
     let mut settings_for_check = settings.clone();
     settings_for_check.keyring.places.consume = false;
-    match Snapshot::build(settings_for_check, None) {
+    let built = Snapshot::build(settings_for_check, None);
+    machine::jwt(settings, built.as_ref().ok().map(|it| &it.snapshot), found);
+    match built {
         Ok(built) => {
             machine::loaded(&built.snapshot, &built.warnings, found);
             mcp::servers(&built.snapshot, args.offline, found)?;

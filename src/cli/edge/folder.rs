@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use tracing::debug;
 
-use super::super::file_failure;
+use super::super::{file_failure, problem_failure};
 use super::{as_json, fingerprint};
 use crate::error::{Code, Failure};
 use crate::files;
-use crate::keyring::{Entries, SealError, SessionKey};
+use crate::keyring::{self, Entries, SealError, SessionKey};
 
 /// `keyring.enc` and the session key that opens it. The folder is locked for as long as this value
 /// lives.
@@ -77,6 +77,13 @@ impl KeyringFolder {
         // A roll-back writes this content to a file of the folder's owner, so it must not come from
         // a hard link to a file that only this process may read.
         files::read_unlinked(&self.keyring()).map_err(|e| failed(&self.keyring(), e))
+    }
+
+    /// The entries of `keyring.enc`, which the session key of this folder must open.
+    pub fn entries(&self) -> Result<Entries, Failure> {
+        let opened = keyring::open_with(&self.keyring(), &self.sealed()?, &self.key);
+        let keyring = opened.map_err(|problem| problem_failure(Code::MissingKey, &problem))?;
+        Ok(keyring.to_entries())
     }
 
     /// Seal the entries and replace `keyring.enc` atomically. Returns its size in bytes.

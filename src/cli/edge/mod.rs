@@ -1,5 +1,6 @@
 //! `ati edge`: create, rotate and inspect the sealed keyring of a proxy. No value is ever printed.
 
+mod entry;
 mod folder;
 mod signal;
 mod source;
@@ -25,9 +26,9 @@ pub enum Command {
     BootstrapKeyring(Bootstrap),
     /// Replace keyring.enc with the secrets of a source, and make the running proxy load it
     RotateKeyring(Rotate),
-    /// Inspect keyring.enc without printing a value
+    /// Inspect keyring.enc, and change one credential of it; no value is printed
     #[command(subcommand)]
-    Keyring(Inspect),
+    Keyring(Keyrings),
 }
 
 #[derive(clap::Args)]
@@ -64,14 +65,22 @@ pub struct FolderArgs {
 }
 
 #[derive(clap::Subcommand)]
-pub enum Inspect {
+pub enum Keyrings {
     /// List the names of its credentials
     List {
         #[command(flatten)]
         place: FolderArgs,
     },
+    /// Set one credential; the value is read from standard input, or asked for on a terminal
+    Set(entry::Entry),
+    /// Remove one credential
+    Remove(entry::Entry),
     /// Show which names a rotation from a source would add (+), remove (-) or change (~)
     Diff {
+        /// End with exit code 1 where there are differences
+        #[arg(long)]
+        exit_code: bool,
+
         #[command(flatten)]
         source: Box<SecretSource>,
 
@@ -95,7 +104,7 @@ pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
     match command {
         Command::BootstrapKeyring(args) => bootstrap(&args, asked),
         Command::RotateKeyring(args) => rotate(&args, asked),
-        Command::Keyring(command) => inspect(command, asked),
+        Command::Keyring(command) => keyring(command, asked),
     }
 }
 
@@ -198,9 +207,11 @@ fn rotate(args: &Rotate, asked: Option<Format>) -> Result<u8, Failure> {
     Err(Failure::new(why.code, "rolled back to the old keyring").because(why))
 }
 
-fn inspect(command: Inspect, asked: Option<Format>) -> Result<u8, Failure> {
+fn keyring(command: Keyrings, asked: Option<Format>) -> Result<u8, Failure> {
     match command {
-        Inspect::List { place } => {
+        Keyrings::Set(entry) => entry::set(entry, asked)?,
+        Keyrings::Remove(entry) => entry::remove(entry, asked)?,
+        Keyrings::List { place } => {
             let keyring = current(&place)?;
             output::lines_or_value(
                 asked,
@@ -208,7 +219,7 @@ fn inspect(command: Inspect, asked: Option<Format>) -> Result<u8, Failure> {
                 || keyring.names().collect(),
             );
         }
-        Inspect::Fingerprint { place } => {
+        Keyrings::Fingerprint { place } => {
             let keyring = current(&place)?;
             let print = keyring.fingerprint().ok_or_else(|| {
                 Failure::new(
@@ -222,7 +233,11 @@ fn inspect(command: Inspect, asked: Option<Format>) -> Result<u8, Failure> {
                 || json!({ "fingerprint": print }),
             );
         }
-        Inspect::Diff { source, place } => {
+        Keyrings::Diff {
+            exit_code,
+            source,
+            place,
+        } => {
             let keyring = current(&place)?;
             let entries = source.read()?;
             let names: BTreeSet<&str> = keyring
@@ -253,6 +268,7 @@ fn inspect(command: Inspect, asked: Option<Format>) -> Result<u8, Failure> {
                     each.clone().map(entry).collect()
                 },
             );
+            return Ok(u8::from(exit_code && !changes.is_empty()));
         }
     }
     Ok(0)

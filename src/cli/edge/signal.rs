@@ -60,6 +60,16 @@ impl Signalled {
 }
 
 impl SignalTarget {
+    /// The unit or the process that was named, if one was.
+    pub fn named(service: Option<String>, pid_file: Option<PathBuf>) -> Option<Self> {
+        let named = service.is_some() || pid_file.is_some();
+        named.then(|| SignalTarget {
+            service: service.unwrap_or_else(|| "ati".to_owned()),
+            pid_file,
+            no_signal: false,
+        })
+    }
+
     /// Report a bad --pid-file before anything is changed.
     pub fn check(&self) -> Result<(), Failure> {
         match &self.pid_file {

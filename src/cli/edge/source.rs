@@ -76,7 +76,7 @@ impl SecretSource {
         } else if let Some(file) = &self.from_file {
             from_file(file)?
         } else if let Some(command) = &self.from_command {
-            let finished = run("sh", vec!["-c".into(), command.clone()], Vec::new(), true)?;
+            let finished = run("sh", vec!["-c".into(), command.clone()], Vec::new())?;
             parse_json("the command's output", &finished.stdout)?
         } else if let (Some(url), Some(token)) = (&self.from_vault, &self.vault_token_file) {
             from_vault(url, &secret_file(token)?, self.vault_namespace.as_deref())?
@@ -111,30 +111,11 @@ impl SecretSource {
         let args = ["item", "get", "--vault", vault, item, "--format", "json"]
             .map(str::to_owned)
             .to_vec();
-        // Only the variables that op reads: the rest of ati's environment may hold other secrets.
-        let passes = |name: &str| {
-            let known = [
-                "HTTPS_PROXY",
-                "https_proxy",
-                "NO_PROXY",
-                "no_proxy",
-                "SSL_CERT_FILE",
-                "SSL_CERT_DIR",
-            ];
-            name.starts_with("OP_") || name.starts_with("XDG_") || known.contains(&name)
-        };
-        let mut env: Vec<(String, Zeroizing<String>)> = std::env::vars_os()
-            .filter_map(|(name, value)| {
-                Some((name.to_str()?.to_owned(), value.to_str()?.to_owned()))
-            })
-            .filter(|(name, _)| passes(name))
-            .map(|(name, value)| (name, Zeroizing::new(value)))
-            .collect();
+        let mut env = Vec::new();
         if let Some(path) = &self.op_token_file {
-            env.retain(|(name, _)| name != "OP_SERVICE_ACCOUNT_TOKEN");
             env.push(("OP_SERVICE_ACCOUNT_TOKEN".to_owned(), secret_file(path)?));
         }
-        let finished = run(&self.op_path, args, env, false)?;
+        let finished = run(&self.op_path, args, env)?;
         let answer: Value = serde_json::from_slice(&finished.stdout).map_err(|e| {
             // Only ever about syntax, with a line and a column; it quotes nothing of the text.
             let message = format!("{} printed no JSON", self.op_path);
@@ -164,17 +145,17 @@ pub fn as_strings(entries: &Entries) -> BTreeMap<&str, &str> {
         .collect()
 }
 
+/// Runs a program that the operator has named, in the operator's own environment.
 fn run(
     program: &str,
     args: Vec<String>,
     env: Vec<(String, Zeroizing<String>)>,
-    inherit: bool,
 ) -> Result<Finished, Failure> {
     let spec = Spec {
         program: program.to_owned(),
         args,
         env,
-        inherit,
+        inherit: true,
         timeout: TIMEOUT,
         max_output: LARGEST,
     };
@@ -258,7 +239,7 @@ fn from_file(file: &str) -> Result<Entries, Failure> {
 
 /// Whether the text before a `=` is a credential's name. A line of another format may have a `=`
 /// too, and the text before it may be a secret, which must not be taken for a name and printed.
-fn is_name(name: &str) -> bool {
+pub fn is_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '@');
     !name.is_empty() && name.chars().all(allowed)
 }
@@ -289,6 +270,11 @@ fn from_vault(url: &str, token: &str, namespace: Option<&str>) -> Result<Entries
         .ok_or_else(|| Failure::invalid("--from-vault is not an http or https URL"))?;
     if url.scheme() == "http" {
         warn!("Vault is asked over plain HTTP: the secrets can be read on the way");
+    }
+    if http::HeaderValue::from_str(token).is_err() {
+        return Err(Failure::invalid(
+            "--vault-token-file: its content can't be sent in a header (several lines?)",
+        ));
     }
     let client = egress::proxy_client(url.scheme() == "https")
         .map_err(|problem| problem_failure(Code::ExecutionFailed, &problem))?;

@@ -4,7 +4,7 @@ use tracing::info;
 
 use super::super::Format;
 use super::name;
-use super::write::{Manifest, save_new};
+use super::write::{Manifest, replace, save_new};
 use crate::error::{Code, Failure};
 
 #[derive(clap::Args)]
@@ -17,12 +17,17 @@ pub struct AddMcp {
 
     #[command(flatten)]
     about: AboutArgs,
+
+    /// Replace the manifest that is there
+    #[arg(long)]
+    force: bool,
 }
 
 /// The options that name an MCP server.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct ServerArgs {
-    /// How the server is reached: http, or stdio for a program that ati runs
+    /// How the server is reached: http, or stdio for a program that ati runs [default: http with
+    /// --url, stdio with --command]
     #[arg(long, default_value = "", hide_default_value = true)]
     pub transport: String,
 
@@ -90,9 +95,26 @@ pub struct AddCli {
 
     #[command(flatten)]
     about: AboutArgs,
+
+    /// Replace the manifest that is there
+    #[arg(long)]
+    force: bool,
 }
 
 impl ServerArgs {
+    /// These options, with the transport that the others imply.
+    pub fn complete(&self) -> Self {
+        let implied = match (self.transport.as_str(), &self.url, &self.command) {
+            ("", Some(_), None) => "http",
+            ("", None, Some(_)) => "stdio",
+            (given, ..) => given,
+        };
+        ServerArgs {
+            transport: implied.to_owned(),
+            ..self.clone()
+        }
+    }
+
     pub fn check(&self) -> Result<(), Failure> {
         let missing = |what: &str| Failure::new(Code::MissingArg, what.to_owned());
         match self.transport.as_str() {
@@ -128,10 +150,25 @@ impl ServerArgs {
     }
 }
 
+fn save_as(
+    name: &str,
+    manifest: &Manifest,
+    force: bool,
+    asked: Option<Format>,
+) -> Result<(), Failure> {
+    if force {
+        replace(name, manifest, asked)
+    } else {
+        save_new(name, manifest, asked)
+    }
+}
+
 pub fn mcp(args: &AddMcp, asked: Option<Format>) -> Result<u8, Failure> {
     let name = name::check(&args.name)?;
-    args.server.check()?;
-    save_new(name, &mcp_manifest(name, &args.server, &args.about)?, asked)?;
+    let server = args.server.complete();
+    server.check()?;
+    let manifest = mcp_manifest(name, &server, &args.about)?;
+    save_as(name, &manifest, args.force, asked)?;
     if let Some(key) = &args.server.auth_key {
         info!("remember: ati key set {key} <value>");
     }
@@ -187,7 +224,7 @@ pub fn cli(args: &AddCli, asked: Option<Format>) -> Result<u8, Failure> {
         .text("auth_type", "none")
         .optional("category", args.about.category.as_deref())
         .map("cli_env", &env);
-    save_new(name, &manifest, asked)?;
+    save_as(name, &manifest, args.force, asked)?;
     info!("nothing runs it yet: tools that are programs are not in this version");
     for key in env.iter().flat_map(|(_, value)| references(value)) {
         info!("remember: ati key set {key} <value>");

@@ -1,5 +1,7 @@
 //! `ati provider import-openapi`.
 
+use std::path::PathBuf;
+
 use serde_json::json;
 use tracing::{debug, info, warn};
 
@@ -119,6 +121,10 @@ pub fn import(args: &Import, asked: Option<Format>) -> Result<u8, Failure> {
             output::line(&format!(
                 "Would save manifest to: ~/.ati/manifests/{name}.toml"
             ));
+            // Scripts know the two lines above as they are.
+            if let Some(dir) = other_ati_dir() {
+                output::line(&format!("~/.ati stands for {} here", dir.display()));
+            }
         };
         output::lines_or_value(asked, lines, || {
             let mut summary = summary("dry run");
@@ -144,6 +150,12 @@ pub fn import(args: &Import, asked: Option<Format>) -> Result<u8, Failure> {
     }
     output::done(asked, || summary("saved"));
     Ok(0)
+}
+
+/// The ATI folder, where it isn't `~/.ati`.
+fn other_ati_dir() -> Option<PathBuf> {
+    let usual = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".ati"));
+    Some(config::ati_dir()).filter(|dir| usual.as_ref() != Some(dir))
 }
 
 /// Log how many operations became tools, and why the others didn't.

@@ -157,7 +157,7 @@ fn load_openapi(args: &Load, asked: Option<Format>) -> Result<Option<Value>, Fai
 }
 
 fn load_mcp(args: &Load, asked: Option<Format>) -> Result<Option<Value>, Failure> {
-    let server = &args.server;
+    let server = &args.server.complete();
     server.check()?;
     let source = server.url.as_deref().or(server.command.as_deref());
     let name = match &args.name {

@@ -57,19 +57,11 @@ fn check(file: &Path) -> (Vec<Problem>, Vec<Problem>) {
         Ok(manifest) => manifest,
         Err(problem) => return (vec![problem], warnings),
     };
-    // In the folder next to the one that holds the manifest.
-    let specs = file
-        .parent()
-        .and_then(Path::parent)
-        .map_or_else(|| config::ati_dir().join("specs"), |dir| dir.join("specs"));
+    // Of the folder above the one that holds the manifest.
+    let above = file.parent().and_then(Path::parent);
+    let specs = above.map_or_else(|| Specs::of(&config::ati_dir()), Specs::of);
     let mut manifests = [manifest];
-    let catalog = Catalog::build(
-        &mut manifests,
-        &Specs::below(&specs),
-        None,
-        &mut problems,
-        &mut warnings,
-    );
+    let catalog = Catalog::build(&mut manifests, &specs, None, &mut problems, &mut warnings);
     catalog.compile_schemas(&mut warnings);
     // The keyring is usually on another machine: a key that is missing here is no finding.
     let mut missing = Vec::new();
@@ -88,6 +80,8 @@ fn check(file: &Path) -> (Vec<Problem>, Vec<Problem>) {
             .into_iter()
             .filter(|problem| problem.missing_credential.is_none()),
     );
+    config::add_lines(&mut problems);
+    config::add_lines(&mut warnings);
     (problems, warnings)
 }
 

@@ -100,11 +100,15 @@ pub fn manifest_path(name: &str) -> PathBuf {
 pub fn save_new(name: &str, manifest: &Manifest, asked: Option<Format>) -> Result<(), Failure> {
     let path = manifest_path(name);
     if path.exists() {
-        return Err(Failure::invalid(format!(
-            "Manifest already exists: {}",
-            path.display()
-        )));
+        let message = format!("Manifest already exists: {}", path.display());
+        return Err(Failure::invalid(message).hint("--force replaces it"));
     }
+    replace(name, manifest, asked)
+}
+
+/// Write a manifest in the place of one that may be there.
+pub fn replace(name: &str, manifest: &Manifest, asked: Option<Format>) -> Result<(), Failure> {
+    let path = manifest_path(name);
     save(&path, manifest.render().as_bytes())?;
     info!("saved manifest {}", path.display());
     output::done(

@@ -182,6 +182,12 @@ impl Response {
 
     fn kind(&self) -> (Code, Option<&'static str>) {
         match self.status {
+            403 if self
+                .error()
+                .is_some_and(|e| e.starts_with("Scopes have expired")) =>
+            {
+                (Code::AuthExpired, Some("ask for a new token"))
+            }
             403 => (
                 Code::ScopeDenied,
                 Some("'ati auth status' shows what your token allows"),
@@ -315,6 +321,8 @@ mod tests {
         let scope = answer(403, true, r#"{"result":null,"error":"missing_signature"}"#);
         assert_eq!(shown(&scope).0, "auth.scope_denied");
         assert_eq!(shown(&answer(403, false, "valid")).0, "auth.scope_denied");
+        let ended = r#"{"result":null,"error":"Scopes have expired (expired at 5)"}"#;
+        assert_eq!(shown(&answer(403, true, ended)).0, "auth.expired");
     }
 
     #[test]

@@ -39,6 +39,16 @@ pub enum Address {
     },
 }
 
+impl Address {
+    /// Whether only programs of this machine can connect.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Address::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Address::Unix { .. } => true,
+        }
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -25,6 +25,7 @@ raw_section! {
         proxy_protocol: Plain<bool>,
         trusted_proxies: Plain<Vec<String>>,
         upgrade_socket: RelativePath,
+        insecure: Plain<bool>,
         tls: Tls,
     }
 }
@@ -34,6 +35,7 @@ pub(in crate::config) struct ServerSettings {
     pub(in crate::config) listeners: Vec<Listener>,
     pub(in crate::config) trusted_proxies: TrustedProxies,
     pub(in crate::config) admin: Option<SocketAddr>,
+    pub(in crate::config) insecure: bool,
     pub(in crate::config) upgrade_socket: PathBuf,
     pub(in crate::config) workers: usize,
     pub(in crate::config) drain: Duration,
@@ -48,11 +50,17 @@ impl RawServer {
         ati_dir: &Path,
         problems: &mut Vec<Problem>,
     ) -> ServerSettings {
+        let named = |flag: bool, name, key, message: String| named(flags, flag, name, key, message);
         let bind = flags.bind.clone().or(self.bind).unwrap_or_default();
         let ip = parse_ip(&bind).unwrap_or_else(|| {
             let message =
                 format!("'{bind}' is not an IP address (host names are not resolved here)");
-            problems.push(Problem::new(message).key("--bind"));
+            problems.push(named(
+                flags.bind.is_some(),
+                "--bind",
+                "server.bind",
+                message,
+            ));
             IpAddr::V4(Ipv4Addr::LOCALHOST)
         });
         let port = flags.port.or(self.port).unwrap_or(DEFAULT_PORT);
@@ -60,7 +68,12 @@ impl RawServer {
             let address = text.parse().ok();
             if address.is_none() {
                 let message = format!("'{text}' is not an address and port, like 127.0.0.1:9090");
-                problems.push(Problem::new(message).key("--admin"));
+                problems.push(named(
+                    flags.admin.is_some(),
+                    "--admin",
+                    "admin.listen",
+                    message,
+                ));
             }
             address
         });
@@ -89,6 +102,7 @@ impl RawServer {
             listeners,
             trusted_proxies,
             admin,
+            insecure: flags.insecure || self.insecure.unwrap_or(false),
             upgrade_socket: self
                 .upgrade_socket
                 .unwrap_or_else(|| default_upgrade_socket(ati_dir)),
@@ -100,6 +114,21 @@ impl RawServer {
 
 pub(in crate::config) fn default_upgrade_socket(ati_dir: &Path) -> PathBuf {
     ati_dir.join(UPGRADE_SOCKET)
+}
+
+/// A problem of a value that a flag or the conf file has given: it names the one or the other.
+pub(super) fn named(
+    flags: &Flags,
+    by_flag: bool,
+    flag: &str,
+    key: &str,
+    message: String,
+) -> Problem {
+    let problem = Problem::new(message);
+    match &flags.conf {
+        Some(conf) if !by_flag => problem.file(conf).key(key),
+        _ => problem.key(flag),
+    }
 }
 
 /// IPv6 with or without brackets. Nothing means loopback.

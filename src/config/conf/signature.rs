@@ -1,3 +1,4 @@
+use super::server::named;
 use super::value::{Plain, raw_section};
 use crate::auth::signature::{self, Mode};
 use crate::config::Flags;
@@ -29,7 +30,7 @@ impl RawSignature {
             None => self.exempt_paths,
         };
         let exempt = match exempt_paths {
-            Some(patterns) => exempt(&patterns, problems),
+            Some(patterns) => exempt(&patterns, flags, problems),
             None => signature::DEFAULT_EXEMPT.map(Pattern::new).to_vec(),
         };
         let mode = flags.sig_verify_mode.or(self.mode);
@@ -42,10 +43,12 @@ impl RawSignature {
     }
 }
 
-fn exempt(patterns: &[String], problems: &mut Vec<Problem>) -> Vec<Pattern> {
+fn exempt(patterns: &[String], flags: &Flags, problems: &mut Vec<Problem>) -> Vec<Pattern> {
+    let by_flag = flags.sig_exempt_paths.is_some();
     for pattern in patterns.iter().filter(|p| !p.starts_with(['/', '*'])) {
         let message = format!("'{pattern}' can match no path: a pattern starts with / or *");
-        problems.push(Problem::new(message).key("--sig-exempt-paths"));
+        let (flag, key) = ("--sig-exempt-paths", "signature.exempt_paths");
+        problems.push(named(flags, by_flag, flag, key, message));
     }
     patterns
         .iter()

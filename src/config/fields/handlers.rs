@@ -10,7 +10,7 @@ pub(super) const OPENAPI: Group = Group {
         field(
             "openapi_spec",
             Text,
-            "The document: the name of a file below `specs/`",
+            "The document: the name of a file in `specs/`, or else in `manifests/specs/`",
         ),
         field(
             "openapi_include_operations",
@@ -130,6 +130,12 @@ pub(super) const PASSTHROUGH: Group = Group {
         field("max_request_bytes", Number, "0 is unlimited").default("100 MiB"),
         field("max_response_bytes", Number, "0 is unlimited").default("500 MiB"),
         field("forward_websockets", Flag, "Relay WebSocket connections").default("`false`"),
+        field(
+            "scrub",
+            Flag,
+            "Take the route's credentials out of bodies, too; headers never have them",
+        )
+        .default("`false`"),
     ],
 };
 

@@ -30,6 +30,11 @@ fn fields_read_for_tools_are_documented() {
         provider.insert("handler".into(), handler.into());
         provider.insert("auth_type".into(), "none".into());
         provider.remove("egress");
+        provider.remove("mcp_url_env");
+        if handler == "mcp" {
+            provider.insert("mcp_transport".into(), "http".into());
+            provider.insert("mcp_url_env".into(), "THEIR_URL".into());
+        }
         let mut tool = sample_table("tools");
         tool.insert("examples".into(), toml::Value::Array(Vec::new()));
         let mut manifest = toml::Table::new();

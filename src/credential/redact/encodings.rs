@@ -5,27 +5,22 @@
 //! | plain | literally |
 //! | JSON-escaped | escape by escape (`escapes.rs`), so that no choice of a JSON library matters |
 //! | percent | escape by escape, in either case, whichever bytes the encoder leaves alone |
-//! | form | as percent, with `+` for each space |
-//! | base64, base64url | literally, once for each of three offsets, also JSON- or percent-escaped |
-//! | hex | literally, in upper and in lower case |
+//! | form | as percent, with `+` for any space |
+//! | several of these, one in another | through [`super::escapes::LAYERS`] layers |
+//! | base64, base64url | once for each of three offsets, escaped in all these ways |
+//! | hex | in upper and in lower case, escaped in all these ways |
+//! | read as Latin-1 | as some servers read headers: each byte as a character |
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use zeroize::Zeroizing;
 
 /// Shorter values can't be told from ordinary words.
-pub(super) const SHORTEST: usize = 8;
-
-/// A text to search for.
-pub(super) struct Encoded {
-    pub(super) bytes: Zeroizing<Vec<u8>>,
-    /// It may also occur with some of its characters escaped.
-    pub(super) escapable: bool,
-}
+pub(in crate::credential) const SHORTEST: usize = 8;
 
 /// A secret of several lines is also looked for line by line, because some programs repeat their
 /// input that way.
-pub(super) fn of(secret: &[u8]) -> Vec<Encoded> {
+pub(super) fn of(secret: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
     let lines = secret.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     std::iter::once(secret)
         .chain(lines.filter(|line| line.len() < secret.len()))
@@ -34,35 +29,25 @@ pub(super) fn of(secret: &[u8]) -> Vec<Encoded> {
         .collect()
 }
 
-fn of_value(value: &[u8]) -> Vec<Encoded> {
-    let escapable = |bytes: Vec<u8>| Encoded {
-        bytes: Zeroizing::new(bytes),
-        escapable: true,
-    };
-    let literal = |text: String| Encoded {
-        bytes: Zeroizing::new(text.into_bytes()),
-        escapable: false,
-    };
+fn of_value(value: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
     let mut all = vec![
-        escapable(value.to_vec()),
-        literal(hex::encode(value)),
-        literal(hex::encode_upper(value)),
+        value.to_vec(),
+        hex::encode(value).into_bytes(),
+        hex::encode_upper(value).into_bytes(),
     ];
-    if value.contains(&b' ') {
-        let plus = |byte: &u8| if *byte == b' ' { b'+' } else { *byte };
-        all.push(escapable(value.iter().map(plus).collect()));
+    if !value.is_ascii() {
+        let latin: String = value.iter().map(|byte| char::from(*byte)).collect();
+        all.push(latin.into_bytes());
     }
     if std::str::from_utf8(value).is_err() {
         // JSON has no other way to write it.
-        all.push(escapable(
-            String::from_utf8_lossy(value).into_owned().into(),
-        ));
+        all.push(String::from_utf8_lossy(value).into_owned().into_bytes());
     }
     for offset in 0..3 {
-        all.push(escapable(base64_at(offset, value, &STANDARD)));
-        all.push(escapable(base64_at(offset, value, &URL_SAFE)));
+        all.push(base64_at(offset, value, &STANDARD));
+        all.push(base64_at(offset, value, &URL_SAFE));
     }
-    all
+    all.into_iter().map(Zeroizing::new).collect()
 }
 
 /// The base64 characters that depend on the value alone, where `offset` bytes precede it in a group

@@ -12,11 +12,17 @@ use std::sync::Arc;
 
 use search::{Search, Step};
 
+pub(super) use encodings::SHORTEST;
 pub use search::RedactionPatterns;
 
-const REPLACEMENT: &[u8] = b"[REDACTED]";
+pub(super) const REPLACEMENT: &[u8] = b"[REDACTED]";
 
 impl RedactionPatterns {
+    /// Whether there is anything to replace in a complete text.
+    pub fn are_in(&self, text: &[u8]) -> bool {
+        self.are_unavailable() || !matches!(Search::new(self, text, true).next(0), Step::End)
+    }
+
     /// Replaces every match in a complete text.
     pub fn redact(&self, text: &mut Vec<u8>) {
         if self.are_unavailable() {
@@ -120,5 +126,7 @@ fn replace(mut search: Search<'_>, input: &[u8], clean: &mut Vec<u8>) -> Replace
     }
 }
 
+#[cfg(test)]
+mod property;
 #[cfg(test)]
 mod tests;

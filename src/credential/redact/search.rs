@@ -4,17 +4,18 @@
 //! Every pattern has at least `window` bytes. A match whose first `window` bytes have no escape in
 //! them is found as Wu and Manber do it: a table says, for two bytes of the input, how far the
 //! search may jump. Any other match is found from its first escape, which is less than `window`
-//! bytes away from its start.
+//! bytes away from its start. A byte that could begin an escape counts as one here: it may also
+//! stand for itself.
 
-use std::cell::Cell;
 use std::cmp::Ordering;
 use std::io;
 use std::ops::Range;
 
-use memchr::{memchr, memchr_iter};
+use memchr::memchr3_iter;
+use zeroize::Zeroizing;
 
-use super::encodings::{self, Encoded};
-use super::escapes::{Escape, Escaping, Occurrence};
+use super::encodings;
+use super::escapes::{Escaped, Look, Occurrence};
 use crate::keyring::Secret;
 
 /// Places of the jump table.
@@ -44,14 +45,10 @@ struct Patterns {
     /// The two sets, the jump table, then the patterns.
     pages: Secret,
     /// Sorted by their bytes.
-    list: Vec<Pattern>,
+    list: Vec<Range<usize>>,
     window: usize,
-}
-
-#[derive(Clone)]
-struct Pattern {
-    place: Range<usize>,
-    escapable: bool,
+    /// Whether one of them has a space in it.
+    spaces: bool,
 }
 
 impl RedactionPatterns {
@@ -61,19 +58,16 @@ impl RedactionPatterns {
 
     /// These patterns, and those of more secrets.
     pub fn with<'a>(&self, secrets: impl Iterator<Item = &'a [u8]>) -> Self {
-        let new: Vec<Encoded> = secrets.flat_map(encodings::of).collect();
-        let new = new
+        let new: Vec<Zeroizing<Vec<u8>>> = secrets.flat_map(encodings::of).collect();
+        let old = self
+            .known
             .iter()
-            .map(|encoded| (encoded.bytes.as_slice(), encoded.escapable));
-        let old = self.known.iter().flat_map(|old| {
-            old.list
-                .iter()
-                .map(move |pattern| (old.bytes(pattern), pattern.escapable))
-        });
-        let mut all: Vec<(&[u8], bool)> = old.chain(new).collect();
-        // Of two equal ones the escapable one stays: it finds more.
-        all.sort_by(|a, b| a.0.cmp(b.0).then(b.1.cmp(&a.1)));
-        all.dedup_by(|later, kept| later.0 == kept.0);
+            .flat_map(|old| old.list.iter().map(move |pattern| old.bytes(pattern)));
+        let mut all: Vec<&[u8]> = old
+            .chain(new.iter().map(|bytes| bytes.as_slice()))
+            .collect();
+        all.sort_unstable();
+        all.dedup();
         match Patterns::new(&all) {
             Ok(known) if !self.unavailable => RedactionPatterns {
                 known,
@@ -90,6 +84,11 @@ impl RedactionPatterns {
         }
     }
 
+    /// Whether there is nothing to find.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_none() && !self.unavailable
+    }
+
     pub(super) fn are_unavailable(&self) -> bool {
         self.unavailable
     }
@@ -97,14 +96,14 @@ impl RedactionPatterns {
 
 impl Patterns {
     /// `None` where there is nothing to find.
-    fn new(all: &[(&[u8], bool)]) -> io::Result<Option<Self>> {
-        let Some(shortest) = all.iter().map(|(bytes, _)| bytes.len()).min() else {
+    fn new(all: &[&[u8]]) -> io::Result<Option<Self>> {
+        let Some(shortest) = all.iter().map(|bytes| bytes.len()).min() else {
             return Ok(None);
         };
         let window = shortest.min(LONGEST_WINDOW);
-        let mut head = zeroize::Zeroizing::new([0; JUMPS.end]);
+        let mut head = Zeroizing::new([0; JUMPS.end]);
         head[JUMPS].fill(FULL_JUMP);
-        for (bytes, _) in all {
+        for bytes in all {
             for byte in *bytes {
                 head[BYTES][usize::from(byte / 8)] |= 1 << (byte % 8);
             }
@@ -118,26 +117,24 @@ impl Patterns {
         let mut end = head.len();
         let list = all
             .iter()
-            .map(|(bytes, escapable)| {
+            .map(|bytes| {
                 let start = end;
                 end += bytes.len();
-                Pattern {
-                    place: start..end,
-                    escapable: *escapable,
-                }
+                start..end
             })
             .collect();
-        let parts = std::iter::once(&head[..]).chain(all.iter().map(|(bytes, _)| *bytes));
+        let parts = std::iter::once(&head[..]).chain(all.iter().copied());
         let pages = Secret::concat(&parts.collect::<Vec<_>>())?;
         Ok(Some(Patterns {
             pages,
             list,
             window,
+            spaces: all.iter().any(|bytes| bytes.contains(&b' ')),
         }))
     }
 
-    fn bytes(&self, pattern: &Pattern) -> &[u8] {
-        &self.pages.expose()[pattern.place.clone()]
+    fn bytes(&self, pattern: &Range<usize>) -> &[u8] {
+        &self.pages.expose()[pattern.clone()]
     }
 
     fn contain(&self, byte: u8) -> bool {
@@ -152,7 +149,7 @@ impl Patterns {
 
     /// The leftmost match from `from` on whose window has no escape in it.
     fn literal(&self, text: &Text<'_>, from: usize) -> Step {
-        let (input, complete) = (text.input, text.complete);
+        let (input, complete) = (text.input.bytes, text.complete);
         let jumps = &self.pages.expose()[JUMPS];
         let full = self.window - 1;
         let jump = |at: usize| jumps[place(input[at + full - 1], input[at + full])];
@@ -193,7 +190,7 @@ impl Patterns {
 
     /// The longest match at one place whose window has no escape in it.
     fn literal_at(&self, text: &Text<'_>, at: usize) -> Step {
-        let (input, complete) = (text.input, text.complete);
+        let (input, complete) = (text.input.bytes, text.complete);
         let rest = &input[at..];
         let window = &rest[..self.window];
         let first = self
@@ -214,46 +211,44 @@ impl Patterns {
             } else if !complete && bytes.starts_with(rest) {
                 return Step::Undecided(at);
             }
-            for escaping in [Escaping::Json, Escaping::Percent] {
-                // An introducer never stands for itself.
-                if pattern.escapable && memchr(escaping.introducer(), window).is_none() {
-                    let after = at + self.window;
-                    let (occurrence, cost) = escaping.compare(&bytes[self.window..], input, after);
-                    if text.is_too_costly(cost) {
-                        return Step::GiveUp(at);
-                    }
-                    longest = longest.or_longer(occurrence.step(at, complete));
-                }
+            let tail = &bytes[self.window..];
+            let occurrence = text.input.compare(tail, at + self.window);
+            if text.is_too_costly(0) {
+                return Step::GiveUp(at);
             }
+            longest = longest.or_longer(occurrence.step(at, complete));
         }
         longest
     }
 
     /// The leftmost match from `from` on whose window has an escape in it.
-    fn escaped(&self, escaping: Escaping, text: &Text<'_>, from: usize) -> Step {
-        let (input, complete) = (text.input, text.complete);
+    fn escaped(&self, text: &Text<'_>, from: usize) -> Step {
+        let input = &text.input;
+        let [first, second, third] = input.introducers();
         let mut earliest = from;
-        for escape in memchr_iter(escaping.introducer(), &input[from..]) {
+        for escape in memchr3_iter(first, second, third, &input.bytes[from..]) {
             let at = from + escape;
-            let decoded = match escaping.decode(&input[at..]) {
-                Escape::Of { bytes, .. } if self.contain(bytes[0]) => Some(Some(bytes[0])),
-                // It may turn out to stand for any byte.
-                Escape::Incomplete if !complete => Some(None),
-                Escape::Of { .. } | Escape::Incomplete | Escape::Invalid => None,
-            };
-            if let Some(decoded) = decoded {
-                for start in earliest.max((at + 1).saturating_sub(self.window))..=at {
-                    let may_begin = match (&input[start..at], decoded) {
-                        ([first, second, ..], _) => self.may_begin_with(*first, *second),
-                        ([first], Some(second)) => self.may_begin_with(*first, second),
-                        ([_] | [], _) => true,
-                    };
-                    if may_begin {
-                        let head = &input[start..at];
-                        match self.escaped_at(escaping, text, start, head, decoded) {
-                            Step::End => {}
-                            found => return found,
-                        }
+            if at < earliest {
+                continue;
+            }
+            if let Some(end) = self.harmless_run(input, at) {
+                earliest = end;
+                continue;
+            }
+            let candidates = self.candidates(text, at);
+            let first_start = earliest.max((at + 1).saturating_sub(self.window));
+            if text.is_too_costly(0) {
+                // The escape may be within a secret that began before it.
+                return Step::GiveUp(first_start);
+            }
+            if candidates.iter().any(Option::is_some) {
+                for start in first_start..=at {
+                    let mut longest = Step::End;
+                    for decoded in candidates.into_iter().flatten() {
+                        longest = longest.or_longer(self.escaped_at(text, start..at, decoded));
+                    }
+                    if !matches!(longest, Step::End) {
+                        return longest;
                     }
                 }
             }
@@ -263,16 +258,60 @@ impl Patterns {
         Step::End
     }
 
-    /// The longest match at one place that has this literal head, and then an escape for this byte.
-    fn escaped_at(
-        &self,
-        escaping: Escaping,
-        text: &Text<'_>,
-        start: usize,
-        head: &[u8],
-        decoded: Option<u8>,
-    ) -> Step {
-        let is_before = |pattern: &Pattern| {
+    /// What may stand at a place, of the bytes that secrets have: the byte itself and what its
+    /// escapes mean. `Some(None)` is any byte.
+    fn candidates(&self, text: &Text<'_>, at: usize) -> [Option<Option<u8>>; 4] {
+        let known = |byte: u8| Some(byte).filter(|byte| self.contain(*byte)).map(Some);
+        let own = known(text.input.bytes[at]);
+        match text.input.look(at) {
+            Look::Plain => [own, None, None, None],
+            Look::Escape(reading) => [own, known(reading.first()), None, None],
+            Look::Several => {
+                let readings = text.input.readings(at);
+                if readings.incomplete && !text.complete {
+                    return [Some(None), None, None, None];
+                }
+                let mut found = [None; 4];
+                for reading in &readings.list {
+                    let byte = known(reading.first());
+                    if byte.is_none() || found.contains(&byte) {
+                        continue;
+                    }
+                    match found.iter_mut().find(|free| free.is_none()) {
+                        Some(free) => *free = byte,
+                        None => return [Some(None), None, None, None],
+                    }
+                }
+                found
+            }
+        }
+    }
+
+    /// The end of a run of backslashes with an escape after it that no secret has in it: most
+    /// escapes of most texts are of that kind.
+    fn harmless_run(&self, input: &Escaped<'_>, at: usize) -> Option<usize> {
+        if self.contain(b'\\') {
+            return None;
+        }
+        let (length, escape) = input.run(at)?;
+        let harmless = escape.is_none_or(|reading| !self.contain(reading.first()));
+        harmless.then_some(at + length)
+    }
+
+    /// The longest match that begins with these literal bytes of the input, and then has an escape
+    /// for this byte, or for any.
+    fn escaped_at(&self, text: &Text<'_>, head: Range<usize>, decoded: Option<u8>) -> Step {
+        let (start, after) = (head.start, head.end);
+        let head = &text.input.bytes[head];
+        let may_begin = match (head, decoded) {
+            ([first, second, ..], _) => self.may_begin_with(*first, *second),
+            ([first], Some(second)) => self.may_begin_with(*first, second),
+            ([_] | [], _) => true,
+        };
+        if !may_begin {
+            return Step::End;
+        }
+        let is_before = |pattern: &Range<usize>| {
             let (begin, tail) = self.bytes(pattern).split_at(head.len());
             match begin.cmp(head) {
                 Ordering::Equal => decoded.is_some_and(|byte| tail[0] < byte),
@@ -284,14 +323,11 @@ impl Patterns {
         for pattern in &self.list[first..] {
             match self.bytes(pattern).strip_prefix(head) {
                 Some(tail) if decoded.is_none_or(|byte| tail[0] == byte) => {
-                    if pattern.escapable {
-                        let after = start + head.len();
-                        let (occurrence, cost) = escaping.compare(tail, text.input, after);
-                        if text.is_too_costly(cost) {
-                            return Step::GiveUp(start);
-                        }
-                        longest = longest.or_longer(occurrence.step(start, text.complete));
+                    let occurrence = text.input.compare(tail, after);
+                    if text.is_too_costly(0) {
+                        return Step::GiveUp(start);
                     }
+                    longest = longest.or_longer(occurrence.step(start, text.complete));
                 }
                 _ => break,
             }
@@ -302,10 +338,10 @@ impl Patterns {
 
 impl Occurrence {
     fn step(self, start: usize, complete: bool) -> Step {
-        match self {
-            Occurrence::Until(end) => Step::Match(start..end),
-            Occurrence::Undecided if !complete => Step::Undecided(start),
-            Occurrence::Undecided | Occurrence::No => Step::End,
+        match self.until {
+            _ if self.undecided && !complete => Step::Undecided(start),
+            Some(end) => Step::Match(start..end),
+            None => Step::End,
         }
     }
 }
@@ -354,21 +390,18 @@ impl Step {
 
 /// The input of a search, and how much the search may still cost.
 struct Text<'a> {
-    input: &'a [u8],
+    input: Escaped<'a>,
     /// Nothing follows the input.
     complete: bool,
-    work_left: Cell<usize>,
+    /// The steps that the search may take.
+    budget: usize,
 }
 
 impl Text<'_> {
-    fn is_too_costly(&self, work: usize) -> bool {
-        match self.work_left.get().checked_sub(work) {
-            Some(left) => {
-                self.work_left.set(left);
-                false
-            }
-            None => true,
-        }
+    /// After so many steps more than those that comparisons took.
+    fn is_too_costly(&self, steps: usize) -> bool {
+        self.input.spend(steps);
+        self.input.spent() > self.budget
     }
 }
 
@@ -377,20 +410,22 @@ impl Text<'_> {
 pub(super) struct Search<'a> {
     patterns: Option<&'a Patterns>,
     text: Text<'a>,
-    /// Literal, JSON-escaped, percent-escaped; `None` before the first search.
-    next: [Option<Step>; 3],
+    /// Literal and escaped; `None` before the first search.
+    next: [Option<Step>; 2],
 }
 
 impl<'a> Search<'a> {
     pub(super) fn new(patterns: &'a RedactionPatterns, input: &'a [u8], complete: bool) -> Self {
+        let patterns = patterns.known.as_ref();
+        let spaces = patterns.is_some_and(|patterns| patterns.spaces);
         Search {
-            patterns: patterns.known.as_ref(),
+            patterns,
             text: Text {
-                input,
+                input: Escaped::new(input, spaces),
                 complete,
-                work_left: Cell::new(WORK_PER_BYTE * input.len() + WORK),
+                budget: WORK_PER_BYTE * input.len() + WORK,
             },
-            next: [const { None }; 3],
+            next: [const { None }; 2],
         }
     }
 
@@ -405,8 +440,7 @@ impl<'a> Search<'a> {
                 Some(step) => step,
                 None => match kind {
                     0 => patterns.literal(&self.text, from),
-                    1 => patterns.escaped(Escaping::Json, &self.text, from),
-                    _ => patterns.escaped(Escaping::Percent, &self.text, from),
+                    _ => patterns.escaped(&self.text, from),
                 },
             };
             best = best.or_longer(step.clone());

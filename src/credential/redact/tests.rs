@@ -3,26 +3,26 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use percent_encoding::percent_encode;
 use url::form_urlencoded;
 
-use super::escapes::{Escaping, Occurrence};
+use super::escapes::Escaped;
 use super::*;
 use crate::credential::UNRESERVED;
 
 /// xorshift64: the same cases in every run.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, limit: usize) -> usize {
+    pub(super) fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 >> 11) as usize % limit
     }
 
-    fn coin(&mut self) -> bool {
+    pub(super) fn coin(&mut self) -> bool {
         self.below(2) == 0
     }
 
-    fn text(&mut self, alphabet: &str, len: usize) -> String {
+    pub(super) fn text(&mut self, alphabet: &str, len: usize) -> String {
         let characters: Vec<char> = alphabet.chars().collect();
         (0..len)
             .map(|_| characters[self.below(characters.len())])
@@ -30,7 +30,7 @@ impl Random {
     }
 
     /// A key of at least 8 bytes.
-    fn key(&mut self) -> Vec<u8> {
+    pub(super) fn key(&mut self) -> Vec<u8> {
         const ALPHABETS: [&str; 6] = [
             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789",
             "ab",
@@ -49,21 +49,31 @@ impl Random {
     }
 }
 
-fn patterns(keys: &[&[u8]]) -> Arc<RedactionPatterns> {
+pub(super) fn patterns(keys: &[&[u8]]) -> Arc<RedactionPatterns> {
     Arc::new(RedactionPatterns::new(keys.iter().copied()))
 }
 
-fn whole(patterns: &RedactionPatterns, text: &[u8]) -> Vec<u8> {
+pub(super) fn whole(patterns: &RedactionPatterns, text: &[u8]) -> Vec<u8> {
     let mut text = text.to_vec();
     patterns.redact(&mut text);
     text
 }
 
 fn streamed(patterns: &Arc<RedactionPatterns>, text: &[u8], random: &mut Random) -> Vec<u8> {
+    // Every chunk of a long text costs a search of what was kept back.
+    let longest = [1, 3, 20, 100][random.below(4)].max(text.len() / 30);
+    in_chunks(patterns, text, longest, random)
+}
+
+pub(super) fn in_chunks(
+    patterns: &Arc<RedactionPatterns>,
+    text: &[u8],
+    longest: usize,
+    random: &mut Random,
+) -> Vec<u8> {
     let mut redactor = Redactor::new(patterns.clone());
     let mut clean = Vec::new();
     let mut rest = text;
-    let longest = [1, 3, 20, 100][random.below(4)];
     while !rest.is_empty() {
         let (chunk, after) = rest.split_at(random.below(longest + 1).min(rest.len()));
         clean.extend(redactor.push(chunk));
@@ -136,7 +146,7 @@ fn encodings(key: &[u8], random: &mut Random) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn contains(text: &[u8], part: &[u8]) -> bool {
+pub(super) fn contains(text: &[u8], part: &[u8]) -> bool {
     memchr::memmem::find(text, part).is_some()
 }
 
@@ -219,20 +229,15 @@ fn key_in_base64_is_redacted_at_any_offset_and_in_any_chunks() {
 /// The leftmost-longest matches, searched for in the simplest way.
 fn reference(keys: &[&[u8]], text: &[u8]) -> Vec<u8> {
     let encoded: Vec<_> = keys.iter().flat_map(|key| encodings::of(key)).collect();
+    let spaces = encoded.iter().any(|pattern| pattern.contains(&b' '));
+    let input = Escaped::new(text, spaces);
     let mut clean = Vec::new();
     let mut at = 0;
     while at < text.len() {
         let mut end = at;
         for pattern in &encoded {
-            if text[at..].starts_with(&pattern.bytes) {
-                end = end.max(at + pattern.bytes.len());
-            }
-            for escaping in [Escaping::Json, Escaping::Percent] {
-                let (occurrence, _) = escaping.compare(&pattern.bytes, text, at);
-                if let (true, Occurrence::Until(until)) = (pattern.escapable, occurrence) {
-                    end = end.max(until);
-                }
-            }
+            let occurrence = input.compare(pattern, at);
+            end = end.max(occurrence.until.unwrap_or(at));
         }
         if end == at {
             clean.push(text[at]);
@@ -324,6 +329,24 @@ fn secret_of_several_lines_is_redacted_line_by_line() {
 
 /// A secret that repeats itself, in a text that nearly repeats it, costs a comparison of the whole
 /// secret at every byte.
+#[test]
+fn search_that_costs_too_much_shows_no_beginning_of_an_escaped_secret() {
+    let backslashes = |count: usize| "\\".repeat(count);
+    let secret = format!("planted-key{}:", backslashes(60));
+    // The second one has more readings than are looked at.
+    let escaped = secret.replace("ted", "%74ed");
+    let costly = secret.replace('\\', &backslashes(16));
+    let text = format!("one {escaped} two {costly}");
+    let patterns = patterns(&[b"other-key", secret.as_bytes()]);
+    let clean = whole(&patterns, text.as_bytes());
+    assert!(contains(&clean, b"[REDACTED]"));
+    assert!(
+        !contains(&clean, b"plan"),
+        "{}",
+        String::from_utf8_lossy(&clean)
+    );
+}
+
 #[test]
 fn search_that_costs_too_much_redacts_the_rest() {
     let secret = vec![b'a'; 16_000];

@@ -39,7 +39,8 @@ impl GeneratorRecipe {
             .is_none_or(|generator| generator.cache_ttl == 0)
     }
 
-    pub(super) async fn mint(&self) -> Result<Minted, CredentialError> {
+    /// Runs the program; `held` is dropped when it is gone.
+    pub(super) async fn mint(&self, held: impl Send + 'static) -> Result<Minted, CredentialError> {
         let Some(generator) = &self.provider.outbound.generator else {
             return Err(failed("there is none"));
         };
@@ -65,7 +66,8 @@ impl GeneratorRecipe {
             timeout: Duration::from_secs(generator.timeout),
             max_output: LONGEST_OUTPUT,
         };
-        let finished = process::run(spec).await.map_err(|fault| match fault {
+        let finished = process::run_holding(spec, held).await;
+        let finished = finished.map_err(|fault| match fault {
             ProcessError::Timeout => CredentialError::GeneratorTimeout(generator.timeout),
             ProcessError::Spawn(e) => failed(&format!("Failed to spawn generator: {program}: {e}")),
             other => failed(&format!("Generator {other}")),

@@ -3,6 +3,7 @@
 
 mod generator;
 mod oauth;
+mod runs;
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -13,6 +14,7 @@ use zeroize::Zeroizing;
 
 pub use generator::GeneratorRecipe;
 pub use oauth::OAuthRecipe;
+pub use runs::GeneratorRuns;
 
 use super::ExecContext;
 use crate::credential::{Attachment, Credential, CredentialError};
@@ -40,12 +42,33 @@ impl DeferredCredential {
     pub fn is_for_one_call(&self) -> bool {
         matches!(&self.recipe, Recipe::Generator(recipe) if recipe.is_for_one_call())
     }
+
+    /// What a recipe gave, ready to be sent.
+    fn attachment(&self, minted: &Minted) -> Result<Attachment, CredentialError> {
+        let headers: Vec<_> = minted
+            .headers
+            .iter()
+            .map(|(name, value)| (name.clone(), value.as_slice()))
+            .collect();
+        let attachment = self
+            .static_part
+            .with_minted(&self.credential, &minted.value, &headers)
+            .ok_or_else(|| CredentialError::UnusableKey("minted".to_owned()))?;
+        Ok(attachment.with_environment(&minted.value, &minted.env))
+    }
+
+    fn renewed(&self, minted: &Minted) -> Result<Renewed<Attachment>, CredentialError> {
+        Ok(Renewed {
+            value: self.attachment(minted)?,
+            lifetime: minted.lifetime,
+        })
+    }
 }
 
 /// How a credential is minted.
 pub enum Recipe {
     OAuth2(OAuthRecipe),
-    Generator(GeneratorRecipe),
+    Generator(Arc<GeneratorRecipe>),
 }
 
 /// What a recipe gives.
@@ -94,31 +117,26 @@ pub async fn obtain(
         CallCredential::Ready(attachment) => return Ok(attachment.clone()),
         CallCredential::Deferred(deferred) => deferred,
     };
-    let mint = async || {
-        let minted = match &deferred.recipe {
-            Recipe::OAuth2(recipe) => recipe.mint(source, context).await?,
-            Recipe::Generator(recipe) => recipe.mint().await?,
-        };
-        let headers: Vec<_> = minted
-            .headers
-            .iter()
-            .map(|(name, value)| (name.clone(), value.as_slice()))
-            .collect();
-        let value = deferred
-            .static_part
-            .with_minted(&deferred.credential, &minted.value, &headers)
-            .ok_or_else(|| CredentialError::UnusableKey("minted".to_owned()))?
-            .with_environment(&minted.value, &minted.env);
-        Ok(Renewed {
-            value,
-            lifetime: minted.lifetime,
-        })
-    };
-    // No single-flight for these: calls would wait for a value that they can't share.
-    if deferred.is_for_one_call() {
-        return mint().await.map(|made| Arc::new(made.value));
+    let cache = &context.runtime.minted;
+    match &deferred.recipe {
+        Recipe::OAuth2(recipe) => {
+            let mint = async || deferred.renewed(&recipe.mint(source, context).await?);
+            cache.get(deferred.key, mint).await
+        }
+        Recipe::Generator(recipe) => {
+            let shared = !recipe.is_for_one_call();
+            if let Some(known) = cache.fresh(deferred.key).filter(|_| shared) {
+                return Ok(known);
+            }
+            // Held by every call that waits: the program ends with the last of them.
+            let run = context.runtime.generators.join(deferred.key, recipe);
+            if !shared {
+                return Ok(Arc::new(deferred.attachment(&*run.await?)?));
+            }
+            let mint = async || deferred.renewed(&*run.clone().await?);
+            cache.get(deferred.key, mint).await
+        }
     }
-    context.runtime.minted.get(deferred.key, mint).await
 }
 
 /// After an upstream refused the credential: whether a new one is worth another request. A minted

@@ -2,6 +2,9 @@ use crate::credential::CredentialError;
 use crate::egress::EgressError;
 use crate::error::{Code, ExecFailure, Shortage, UpstreamFailure};
 
+/// The longest URL that the HTTP client can send.
+pub const LONGEST_URL: usize = u16::MAX as usize - 1;
+
 /// Why an HTTP tool gave no result. No text tells a credential, or a URL that could hold one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
@@ -21,6 +24,9 @@ pub enum HttpError {
     HeaderValue(String),
     #[error("Invalid parameter '{0}': content_base64 is not base64")]
     Base64(String),
+    /// The arguments make a URL of this length.
+    #[error("Invalid arguments: the URL would have {0} bytes, more than {LONGEST_URL}")]
+    LongUrl(usize),
     #[error(transparent)]
     Credential(#[from] CredentialError),
     #[error(transparent)]
@@ -43,7 +49,8 @@ impl ExecFailure for HttpError {
             | HttpError::MissingPathParameter(_)
             | HttpError::HeaderParameter(_)
             | HttpError::HeaderValue(_)
-            | HttpError::Base64(_) => "failed",
+            | HttpError::Base64(_)
+            | HttpError::LongUrl(_) => "failed",
         }
     }
 
@@ -53,7 +60,8 @@ impl ExecFailure for HttpError {
             HttpError::PathParameter { .. }
             | HttpError::HeaderParameter(_)
             | HttpError::HeaderValue(_)
-            | HttpError::Base64(_) => Code::InvalidValue,
+            | HttpError::Base64(_)
+            | HttpError::LongUrl(_) => Code::InvalidValue,
             HttpError::Credential(error) => error.code(),
             HttpError::Egress(error) => error.code(),
             HttpError::Status { .. } | HttpError::TooManyRedirects(_) | HttpError::BadRedirect => {
@@ -74,6 +82,7 @@ impl ExecFailure for HttpError {
             | HttpError::MissingPathParameter(_)
             | HttpError::HeaderParameter(_)
             | HttpError::HeaderValue(_)
+            | HttpError::LongUrl(_)
             | HttpError::Base64(_) => None,
         }
     }

@@ -1,6 +1,7 @@
 //! Executes HTTP tools: builds the request, attaches the credential, sends it, reads the answer.
 
 mod error;
+mod header_names;
 mod multipart;
 mod request;
 mod send;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-pub use error::HttpError;
+pub use error::{HttpError, LONGEST_URL};
 
 use super::credentials::{CallCredential, obtain, renew_after_refusal};
 use super::egress::{Redacted, not_spooled};

@@ -7,29 +7,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
 
-use super::{HttpError, multipart, style};
+use super::{HttpError, header_names, multipart, style};
 use crate::catalog::schema::{Encoding, Location, Property, Schema, Style};
 use crate::catalog::{HttpInvocation, Tool};
-use crate::config::provider::Auth;
-use crate::credential::Credential;
 use crate::egress::{EgressError, is_http_url};
-use crate::hop_by_hop;
-
-/// Headers that no argument may set.
-const DENIED: [HeaderName; 6] = [
-    http::header::AUTHORIZATION,
-    http::header::HOST,
-    http::header::COOKIE,
-    http::header::SET_COOKIE,
-    http::header::CONTENT_TYPE,
-    http::header::CONTENT_LENGTH,
-];
-const DENIED_NAMES: [&str; 4] = [
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
-    "x-real-ip",
-];
 
 const JSON: &str = "application/json";
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -205,20 +186,7 @@ fn header(
 ) -> Result<Option<(HeaderName, HeaderValue)>, HttpError> {
     let refused = || HttpError::HeaderParameter(name.to_owned());
     let header = HeaderName::try_from(name).map_err(|_| refused())?;
-    let outbound = &tool.provider.outbound;
-    let credential = match &outbound.auth {
-        Auth::Static(Credential::Header { name, .. }) => Some(name),
-        _ => None,
-    };
-    let ours = credential == Some(&header)
-        || outbound
-            .extra_headers
-            .iter()
-            .any(|(name, _)| *name == header);
-    let denied = DENIED.contains(&header)
-        || DENIED_NAMES.contains(&header.as_str())
-        || hop_by_hop::contains(header.as_str());
-    if ours || denied {
+    if !header_names::may_set(&header, &tool.provider.outbound) {
         return Err(refused());
     }
     let as_it_is = |text: &str| Ok::<_, HttpError>(text.to_owned());
@@ -347,7 +315,7 @@ fn join(base_url: &str, path: &str, query: &str) -> Result<Url, HttpError> {
         text.push(if text.contains('?') { '&' } else { '?' });
         text.push_str(query);
     }
-    let url = Url::parse(&text).map_err(|_| EgressError::BadUrl("it is no absolute URL"))?;
+    let url = Url::parse(&text).map_err(|_| EgressError::NO_BASE_URL)?;
     if !is_http_url(&url) {
         return Err(EgressError::BadUrl("it is not http or https").into());
     }

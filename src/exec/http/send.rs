@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use http::{HeaderValue, Method, StatusCode};
 use url::{Origin, Url};
 
-use super::HttpError;
 use super::request::Wire;
+use super::{HttpError, LONGEST_URL};
 use crate::credential::Attachment;
 use crate::egress::is_http_url;
 use crate::exec::ExecContext;
@@ -58,6 +58,14 @@ pub async fn send(
     for _ in 0..=REDIRECTS {
         check(context.clients, &hop.url)?;
         let request = hop.request(wire, attachment, context.request_id);
+        let length = request.url().as_str().len();
+        if length > LONGEST_URL {
+            // The arguments are in the first URL. Any other is the upstream's.
+            return Err(match hop.url == wire.url {
+                true => HttpError::LongUrl(length),
+                false => HttpError::BadRedirect,
+            });
+        }
         let origin = hop.url.origin();
         let response = client
             .execute(request)

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use futures::stream::{Stream, StreamExt};
 
-use super::message::{LONGEST_MESSAGE, LONGEST_MESSAGE_MB};
+use super::message::LONGEST_MESSAGE_MB;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
@@ -13,11 +13,13 @@ pub enum BodyError {
     BrokeOff,
 }
 
-/// Passes an event stream on while no event exceeds the limit. Nothing follows an error.
+/// Passes an event stream on while no event has more than `longest` bytes. Nothing follows an
+/// error.
 pub fn bounded_events(
     bytes: impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static,
+    longest: usize,
 ) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static {
-    let mut meter = EventMeter::default();
+    let mut meter = EventMeter::new(longest);
     let mut failed = false;
     bytes
         .map(move |chunk| {
@@ -33,8 +35,8 @@ pub fn bounded_events(
 }
 
 /// Measures the event that is being read. An empty line ends an event.
-#[derive(Default)]
 struct EventMeter {
+    longest: usize,
     line: usize,
     event: usize,
     /// The last byte was a CR: an LF after it ends the same line.
@@ -42,6 +44,15 @@ struct EventMeter {
 }
 
 impl EventMeter {
+    fn new(longest: usize) -> Self {
+        EventMeter {
+            longest,
+            line: 0,
+            event: 0,
+            after_cr: false,
+        }
+    }
+
     /// False if an event is too long.
     fn count(&mut self, chunk: &[u8]) -> bool {
         for byte in chunk {
@@ -55,7 +66,7 @@ impl EventMeter {
                     self.event += 1;
                 }
             }
-            if self.event > LONGEST_MESSAGE {
+            if self.event > self.longest {
                 return false;
             }
         }
@@ -93,6 +104,7 @@ pub async fn read_beginning(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exec::mcp::message::LONGEST_MESSAGE;
 
     fn response(body: &'static [u8]) -> reqwest::Response {
         http::Response::new(body).into()
@@ -100,7 +112,7 @@ mod tests {
 
     #[test]
     fn each_event_is_measured_on_its_own() {
-        let mut meter = EventMeter::default();
+        let mut meter = EventMeter::new(LONGEST_MESSAGE);
         for end in ["\r\n", "\n", "\r"] {
             for _ in 0..3 {
                 assert!(meter.count(&vec![b'x'; LONGEST_MESSAGE / 2]));

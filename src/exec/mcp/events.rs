@@ -2,13 +2,13 @@
 
 use futures::stream::{self, BoxStream, StreamExt};
 use http::HeaderMap;
-use rmcp::model::ServerJsonRpcMessage;
+use rmcp::model::{ProgressNotificationParam, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_client::SseError;
 use sse_stream::{Sse, SseStream};
 
 use super::bounded::bounded_events;
 use super::http::Endpoint;
-use super::message::{MOST_VALUES, ServerMessage, classify};
+use super::message::{LONGEST_MESSAGE, MOST_VALUES, ServerMessage, classify};
 use crate::json;
 
 /// One event stream of a server. Messages for rmcp pass; the rest is handled here.
@@ -32,36 +32,55 @@ impl EventStream {
         let session_over = async move {
             let _ = lease.changed().await;
         };
-        SseStream::from_bytes_stream(bounded_events(response.bytes_stream()))
+        SseStream::from_bytes_stream(bounded_events(response.bytes_stream(), LONGEST_MESSAGE))
             .filter_map(move |event| std::future::ready(self.filter(event)))
             .take_until(Box::pin(session_over))
             .boxed()
     }
 
     fn filter(&self, event: Result<Sse, SseError>) -> Option<Result<Sse, SseError>> {
-        let mut event = match event {
+        let event = match event {
             Ok(event) => event,
             Err(e) => return Some(Err(e)),
         };
-        // ati decides itself how soon it reconnects.
-        event.retry = None;
-        let data = event.data.as_deref().unwrap_or_default().trim();
-        // An event without data carries an id to resume at.
-        if data.is_empty() {
-            return Some(Ok(event));
-        }
-        match classify(data.as_bytes()) {
-            ServerMessage::Message(message) => {
-                event.data = serde_json::to_string(&message).ok();
-                return Some(Ok(event));
-            }
-            ServerMessage::Progress(progress) => self.endpoint.progress().route(progress),
-            ServerMessage::Request(answer) => {
+        match sort(event) {
+            SortedEvent::ForRmcp(event) => return Some(Ok(event)),
+            SortedEvent::Progress(progress) => self.endpoint.progress().route(progress),
+            SortedEvent::Request(answer) => {
                 self.endpoint.reply(self.reply_headers.clone(), answer);
             }
-            ServerMessage::Ignored | ServerMessage::Garbage => {}
+            SortedEvent::Ignored => {}
         }
         None
+    }
+}
+
+/// What becomes of an event.
+pub enum SortedEvent {
+    ForRmcp(Sse),
+    /// How far a call is.
+    Progress(ProgressNotificationParam),
+    /// A request to ati, with the line that answers it.
+    Request(Vec<u8>),
+    Ignored,
+}
+
+pub fn sort(mut event: Sse) -> SortedEvent {
+    // ati decides itself how soon it reconnects.
+    event.retry = None;
+    let data = event.data.as_deref().unwrap_or_default().trim();
+    // An event without data carries an id to resume at.
+    if data.is_empty() {
+        return SortedEvent::ForRmcp(event);
+    }
+    match classify(data.as_bytes()) {
+        ServerMessage::Message(message) => {
+            event.data = serde_json::to_string(&message).ok();
+            SortedEvent::ForRmcp(event)
+        }
+        ServerMessage::Progress(progress) => SortedEvent::Progress(progress),
+        ServerMessage::Request(answer) => SortedEvent::Request(answer),
+        ServerMessage::Ignored | ServerMessage::Garbage => SortedEvent::Ignored,
     }
 }
 

@@ -18,10 +18,6 @@ use super::McpError;
 use super::diagnostics::{STDERR_WAIT, TransportDiagnostics};
 use super::http::client_failure;
 use super::session::SessionLink;
-use crate::text::clip;
-
-/// How much of an error of the handshake is told: it may repeat all that the server sent.
-const LONGEST_HANDSHAKE_ERROR: usize = 16 << 10;
 
 /// Which generation of MCP a server speaks, once that is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -161,13 +157,10 @@ async fn handshake_error(
             client_failure(error.error.as_ref()).unwrap_or_else(|| ended("the connection broke"))
         }
         ClientInitializeError::ConnectionClosed(_) => ended("the server ended before it was ready"),
-        other => {
-            let text = other.to_string();
-            let text = clip(&text, LONGEST_HANDSHAKE_ERROR);
-            McpError::Garbage {
-                provider: provider.to_string(),
-                what: format!("a handshake that makes no sense: {text}"),
-            }
-        }
+        // Not cut here: half a secret would not be found when the error is redacted.
+        other => McpError::Garbage {
+            provider: provider.to_string(),
+            what: format!("a handshake that makes no sense: {other}"),
+        },
     }
 }

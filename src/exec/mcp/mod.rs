@@ -7,7 +7,7 @@
 //!      |- credentials::obtain
 //!      |- lease_session            open.rs: from the pool (SharedState::sessions), or a new one
 //!      |     open_session          single flight, in the era of MCP that the server speaks
-//!      |        connect            stdio.rs: a child process and its streams (outbox.rs)
+//!      |        connect            stdio.rs: a child process and its streams (outbox.rs, lines.rs)
 //!      |                           http.rs: requests and event streams (events.rs, bounded.rs)
 //!      |                           message.rs: what a server sends, classified
 //!      |        handshake          handshake.rs: rmcp's service on that transport
@@ -16,13 +16,14 @@
 //!   result::shape                  the result as callers get it, redacted
 //! ```
 
-mod bounded;
+pub mod bounded;
 mod diagnostics;
 mod error;
-mod events;
+pub mod events;
 mod handshake;
 mod http;
-mod message;
+pub mod lines;
+pub mod message;
 mod open;
 mod outbox;
 mod progress;
@@ -144,7 +145,7 @@ impl Target {
     /// Redacts and cuts what a server says in an error: it may repeat the credential. The error of
     /// a server that can't be reached gets its provider and its address.
     fn redact(&self, error: McpError, attachment: &Attachment) -> McpError {
-        let redact = |text: String| attachment.redact_text(text, LONGEST_ERROR);
+        let redact = |text: String| attachment.redact_beginning(&text, LONGEST_ERROR);
         match error {
             McpError::Ended { provider, what } => McpError::Ended {
                 provider,

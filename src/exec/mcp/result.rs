@@ -147,6 +147,33 @@ mod tests {
     }
 
     #[test]
+    fn secret_in_json_that_was_escaped_three_times_is_redacted() {
+        let secret = "planted/secret\"value";
+        let attachment = Attachment::default().with_redacted([secret.as_bytes()].into_iter());
+        let mut text = json!({"key": secret, "m%C3%A4h": "planted%2Fsecret%22value"}).to_string();
+        text = text.replace('/', "\\/");
+        for layer in 0..4 {
+            let block = json!({"type": "text", "text": text});
+            let results = [
+                json!({"content": [block]}),
+                json!({"content": [block, block]}),
+                json!({"content": [], "structuredContent": {"log": text, text.clone(): 1}}),
+                json!({"content": [block], "isError": true}),
+            ];
+            for result in results {
+                let result: CallToolResult = serde_json::from_value(result).unwrap();
+                let told = match shape(&result, &attachment) {
+                    Ok(raw) => raw.get().to_owned(),
+                    Err(error) => error.to_string(),
+                };
+                assert!(!told.contains("secret"), "{layer}: {told}");
+                assert!(told.contains("[REDACTED]"), "{layer}: {told}");
+            }
+            text = json!({"inner": text}).to_string();
+        }
+    }
+
+    #[test]
     fn secret_that_the_server_escaped_is_redacted_in_every_shape() {
         let secret = b"planted/secret/value";
         let attachment = Attachment::default().with_redacted([&secret[..]].into_iter());

@@ -16,7 +16,8 @@ use tracing::Instrument;
 
 use super::McpError;
 use super::diagnostics::{STDERR_WAIT, StderrLog, TransportDiagnostics};
-use super::message::{LONGEST_MESSAGE, LONGEST_MESSAGE_MB, ServerMessage, classify};
+use super::lines::BoundedLines;
+use super::message::{LONGEST_MESSAGE, ServerMessage, classify};
 use super::outbox::{Outbox, outbox};
 use super::progress::ProgressRoutes;
 use super::session::SessionLink;
@@ -33,10 +34,7 @@ pub struct StdioTransport {
     provider: Arc<str>,
     /// None once the transport is closed.
     outbox: Option<Outbox>,
-    stdout: BufReader<ChildStdout>,
-    /// The beginning of the line that is being read. Kept here because rmcp may drop a `receive`
-    /// and start another.
-    line: Vec<u8>,
+    stdout: BoundedLines<ChildStdout>,
     /// Set when stdout has ended: until then the end of stderr is waited for.
     stderr_deadline: Option<Instant>,
     diagnostics: Arc<TransportDiagnostics>,
@@ -74,8 +72,7 @@ impl StdioTransport {
             provider: provider.clone(),
             outbox: Some(outbox),
             writer: tokio::spawn(writer.write_to(streams.stdin)),
-            stdout: BufReader::with_capacity(64 << 10, streams.stdout),
-            line: Vec::new(),
+            stdout: BoundedLines::new(streams.stdout, LONGEST_MESSAGE),
             stderr_deadline: None,
             diagnostics: link.diagnostics.clone(),
             progress: link.progress.clone(),
@@ -83,27 +80,6 @@ impl StdioTransport {
             probe: None,
             abandoned_probe: None,
             _lifeline: streams.lifeline,
-        }
-    }
-
-    /// The next line, without its end. None at the end of stdout.
-    async fn next_line(&mut self) -> io::Result<Option<Vec<u8>>> {
-        loop {
-            let read = self.stdout.fill_buf().await?;
-            if read.is_empty() {
-                return Ok(None);
-            }
-            let end = memchr::memchr(b'\n', read);
-            let taken = end.map_or(read.len(), |at| at + 1);
-            if self.line.len() + taken > LONGEST_MESSAGE {
-                let what = format!("a line of more than {LONGEST_MESSAGE_MB} MB");
-                return Err(io::Error::other(what));
-            }
-            self.line.extend_from_slice(&read[..taken]);
-            self.stdout.consume(taken);
-            if end.is_some() {
-                return Ok(Some(std::mem::take(&mut self.line)));
-            }
         }
     }
 
@@ -165,7 +141,7 @@ impl Transport<RoleClient> for StdioTransport {
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
-            let line = match self.next_line().await {
+            let line = match self.stdout.next().await {
                 Ok(Some(line)) => line,
                 Ok(None) => {
                     self.wait_for_stderr().await;

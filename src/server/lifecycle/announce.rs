@@ -3,12 +3,22 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tracing::info;
+use tracing::{error, info, warn};
 
-use crate::error::Failure;
+use crate::error::{Failure, Problem, Weight};
 use crate::files;
 use crate::server::listen::bind::Addresses;
 use crate::snapshot::Snapshot;
+
+/// What is wrong with the settings, and doesn't keep the process from serving.
+pub fn log_warnings(warnings: &[Problem]) {
+    for warning in warnings {
+        match warning.weight {
+            Weight::Grave => error!("{warning}"),
+            Weight::Normal | Weight::Tolerated => warn!("{warning}"),
+        }
+    }
+}
 
 pub fn log_start(snapshot: &Snapshot, addresses: &Addresses) {
     let settings = &snapshot.settings;

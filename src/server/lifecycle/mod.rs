@@ -6,7 +6,7 @@
 //! shut_down       the order in which a process stops
 //! ```
 
-mod announce;
+pub mod announce;
 mod compose;
 mod drain;
 pub mod handover;

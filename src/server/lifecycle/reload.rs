@@ -8,9 +8,10 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
-use tracing::{error, info, info_span, warn};
+use tracing::{error, info, info_span};
 use zeroize::Zeroizing;
 
+use super::announce::log_warnings;
 use super::notify;
 use super::reload_checks::warn_about_restart;
 use super::reload_checks::{check_kept_listeners, keep_listeners, lost_protections};
@@ -292,9 +293,7 @@ impl Reloader {
         let mut state = self.state.lock();
         let old = &*self.current.load_full();
         state.session_key = built.session_key.take();
-        for warning in &built.warnings {
-            warn!("{warning}");
-        }
+        log_warnings(&built.warnings);
         built.snapshot.adopt(old);
         forget_changed_credentials(old, &built.snapshot);
         let listings = self.valid_listings(old, &built.snapshot);

@@ -157,11 +157,11 @@ fn open_tcp(
 ) -> Result<TcpListener, Failure> {
     match inherited.take(name, &address.to_string()) {
         Some(socket) => Ok(socket.into()),
-        None => bind_tcp(address),
+        None => bind_tcp(name, address),
     }
 }
 
-fn bind_tcp(address: SocketAddr) -> Result<TcpListener, Failure> {
+fn bind_tcp(name: &str, address: SocketAddr) -> Result<TcpListener, Failure> {
     let attempt = || -> std::io::Result<TcpListener> {
         let socket = Socket::new(
             Domain::for_address(address),
@@ -182,7 +182,14 @@ fn bind_tcp(address: SocketAddr) -> Result<TcpListener, Failure> {
         let failure = cannot_listen(&address.to_string(), e);
         match kind {
             ErrorKind::AddrInUse => {
-                failure.hint("another process has this port; choose one with --port")
+                let setting = match name {
+                    EDGE => "--port".to_owned(),
+                    ADMIN => "--admin, or listen of [admin] in the conf file".to_owned(),
+                    name => format!("listen of the [[listener]] '{name}' in the conf file"),
+                };
+                failure.hint(format!(
+                    "another process has this port; choose one with {setting}"
+                ))
             }
             ErrorKind::PermissionDenied => {
                 failure.hint("ports below 1024 need CAP_NET_BIND_SERVICE")

@@ -19,6 +19,7 @@ use pingora_core::protocols::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufWriter, ReadBuf};
 
+use super::absolute_form::HeadReader;
 use crate::error::header_too_large_response;
 use crate::gateway::HeaderWatch;
 
@@ -44,8 +45,8 @@ pub struct Downstream<S> {
     socket: RawFd,
     digest: Arc<SocketDigest>,
     established: SystemTime,
-    /// None over HTTP/2, whose library has its own limits.
-    watch: Option<Arc<HeaderWatch>>,
+    /// Only HTTP/1 has heads in the bytes of its connection; HTTP/2's library has its own limits.
+    heads: Option<WatchedHeads>,
 }
 
 impl<S: ByteStream> Downstream<S> {
@@ -58,13 +59,14 @@ impl<S: ByteStream> Downstream<S> {
             socket,
             digest: Arc::new(digest),
             established: SystemTime::now(),
-            watch: None,
+            heads: None,
         }
     }
 
-    /// The same connection, whose bytes this watch sees.
+    /// The same connection over HTTP/1, whose bytes this watch sees.
     pub fn watched_by(mut self, watch: Arc<HeaderWatch>) -> Self {
-        self.watch = Some(watch);
+        let reader = HeadReader::new(watch.clone());
+        self.heads = Some(WatchedHeads { reader, watch });
         self
     }
 
@@ -76,6 +78,14 @@ impl<S: ByteStream> Downstream<S> {
             Poll::Ready(written) => Poll::Ready(written.map(drop)),
         }
     }
+}
+
+/// The heads of a connection's requests, on their way to Pingora.
+#[derive(Debug)]
+struct WatchedHeads {
+    reader: HeadReader,
+    /// Sees what Pingora gets.
+    watch: Arc<HeaderWatch>,
 }
 
 impl<S: ByteStream> AsyncRead for Downstream<S> {
@@ -91,14 +101,16 @@ impl<S: ByteStream> AsyncRead for Downstream<S> {
         {
             return Poll::Ready(Err(e));
         }
-        let Some(watch) = self.watch.clone() else {
-            return Pin::new(&mut self.stream).poll_read(cx, buf);
-        };
-        if watch.is_too_large() {
+        let heads = self.heads.as_ref();
+        if heads.is_some_and(|heads| heads.watch.is_too_large()) {
             return self.refuse_header(cx);
         }
+        let Downstream { stream, heads, .. } = &mut *self;
+        let Some(WatchedHeads { reader, watch }) = heads else {
+            return Pin::new(stream).poll_read(cx, buf);
+        };
         let before = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        ready!(reader.poll_read(Pin::new(stream), cx, buf))?;
         Poll::Ready(watch.received(&buf.filled()[before..]))
     }
 }
@@ -109,8 +121,8 @@ impl<S: ByteStream> AsyncWrite for Downstream<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if let Some(watch) = &self.watch {
-            watch.wrote();
+        if let Some(heads) = &self.heads {
+            heads.watch.wrote();
         }
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }

@@ -7,6 +7,7 @@
 //! workers         one thread, one runtime and one Pingora proxy each
 //! ```
 
+mod absolute_form;
 pub mod accept;
 pub mod async_listener;
 pub mod bind;

@@ -96,7 +96,7 @@ metrics! {
         "JWTs found in the cache of verified tokens (hit), or verified (miss).";
     upstream_errors: Counter "ati_upstream_errors_total" ["route", "kind"]
         "Failed upstreams: dns, connect, connect_timeout, tls, timeout, closed, \
-         protocol, too_large.";
+         protocol, too_large, unsearchable.";
     upstream_durations: Durations "ati_upstream_duration_seconds" ["route"]
         "The upstream's part of a request: from the first attempt to connect to the last byte of \
          its answer.";

@@ -1,5 +1,6 @@
 //! `ati edge`: keyrings that are made, rotated and compared.
 
+mod entry;
 mod rotation;
 mod sources;
 

@@ -114,6 +114,24 @@ fn requests_reset_over_http2_leave_nothing_in_flight() {
 }
 
 #[test]
+fn scrubbed_answer_is_whole_over_http2() {
+    let authority = Authority::new();
+    let upstream = Upstream::echo();
+    let lines = "path_prefix = '/svc'\nscrub = true\nauth_type = 'bearer'\nauth_key_name = 'k'";
+    let proxy = encrypted(&authority, TLS)
+        .credentials(&serde_json::json!({"k": "planted-upstream-key"}))
+        .route("svc", &upstream.url(), lines)
+        .start();
+    let config = authority.caller(None, &["h2"]);
+    let request = http::Request::get("https://edge.test/svc/x").body(Vec::new());
+    let (status, body) = http2(proxy.edge, &config, request.unwrap());
+    assert_eq!(status, 200);
+    let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(body["authorization"][0], "Bearer [REDACTED]");
+    assert_eq!(body["length"], 0);
+}
+
+#[test]
 fn call_whose_body_stalls_over_http2_gets_400() {
     let authority = Authority::new();
     let conf = format!("{TLS}[limits]\nstall_seconds = 1\n");

@@ -15,6 +15,18 @@ use crate::support::tokens::{bearer_of, key_pair};
 use crate::support::upstream::Received;
 
 #[test]
+fn header_credential_without_a_header_name_is_sent_as_authorization() {
+    let upstream = http_server(|request, message| {
+        let sent = request.header("authorization") == Some("planted-whole-header");
+        let other = request.header("x-api-key").is_some();
+        told(message, &format!("{sent} {other}"))
+    });
+    let setup = over_http(&upstream, "auth_type = \"header\"\nauth_key_name = \"k\"");
+    let proxy = started(setup.credentials(&json!({"k": "planted-whole-header"})));
+    assert_eq!(result(&proxy, "s:who", json!({})), "true false");
+}
+
+#[test]
 fn tenants_never_share_an_mcp_session() {
     let seen: Arc<Mutex<HashSet<(String, String)>>> = Arc::default();
     let noted = seen.clone();

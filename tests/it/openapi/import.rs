@@ -331,6 +331,8 @@ fn inspection_and_dry_run_show_the_import_and_write_nothing() {
         "--- Generated manifest (petstore_3.toml) ---",
         "--- Spec: Petstore (1 operations) ---",
         "openapi_include_tags = [\"user\"]",
+        "Would save spec to: ~/.ati/specs/petstore_3.json",
+        &format!("~/.ati stands for {} here", dir.path().display()),
     ] {
         assert!(dry.lines().any(|known| known == line), "{line}:\n{dry}");
     }

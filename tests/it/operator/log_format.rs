@@ -68,7 +68,7 @@ fn log_as_text_is_readable_records_of_requests_included() {
         assert!(served.contains("Z  INFO sig_verify:"), "{served}");
         let served = log
             .lines()
-            .find(|line| line.contains("request: request_id="));
+            .find(|line| line.contains("INFO request: request_id="));
         assert!(served.unwrap().contains(" status=200 "), "{log}");
         let dead = line("upstream_error=connect");
         assert!(dead.contains("Z  WARN request:"), "{dead}");

@@ -6,6 +6,7 @@ mod headers;
 mod hostile;
 mod reload;
 mod routing;
+mod scrub;
 
 use serde_json::json;
 

@@ -55,6 +55,28 @@ const GCLOUD: &str = "provider add-cli gcloud --command gcloud --default-args --
                       --default-args json --env CRED=@{gcp} --timeout 90";
 
 #[test]
+fn provider_add_takes_the_transport_from_the_options_and_replaces_with_force() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    good(
+        dir,
+        &words("provider add-mcp m --url http://127.0.0.1:1/mcp"),
+    );
+    assert!(manifest(dir, "m.toml").contains("mcp_transport = \"http\""));
+    let again = words("provider add-mcp m --command server");
+    assert!(bad(dir, &again).contains("--force replaces it"));
+    good(dir, &[&again[..], &["--force"]].concat());
+    assert!(manifest(dir, "m.toml").contains("mcp_transport = \"stdio\""));
+    // Both, or neither: it has to be said.
+    assert!(bad(dir, &words("provider add-mcp n")).contains("--transport is required"));
+    let both = words("provider add-mcp n --command x --url http://127.0.0.1:1");
+    assert!(bad(dir, &both).contains("--transport is required"));
+    good(dir, &words("provider add-cli c --command one"));
+    good(dir, &words("provider add-cli c --command two --force"));
+    assert!(manifest(dir, "c.toml").contains("cli_command = \"two\""));
+}
+
+#[test]
 fn provider_commands_with_bad_arguments_say_why() {
     let dir = tempfile::tempdir().unwrap();
     for (line, expected) in [

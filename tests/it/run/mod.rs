@@ -6,6 +6,7 @@ mod failures;
 mod lossless;
 mod output;
 mod over_tls;
+mod rates;
 mod suggestions;
 mod usage;
 

@@ -1,8 +1,10 @@
 //! Signatures, tokens, keyrings, and ambiguous requests.
 
+mod expiry;
 mod keyrings;
 mod requests;
 mod signatures;
+mod targets;
 mod tokens;
 
 use ati::auth::token::Signer;

@@ -21,7 +21,10 @@ fn enforce_mode_refuses_each_bad_signature_by_name() {
     let refused = |signature: Option<&str>| {
         let response = ask(signature, Some(&token));
         assert_eq!(response.status, 403);
-        assert_eq!(response.header("content-type"), None);
+        assert_eq!(
+            response.header("content-type"),
+            Some("text/plain; charset=utf-8")
+        );
         response.text()
     };
     assert_eq!(refused(None), "missing_signature");

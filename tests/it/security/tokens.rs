@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::{es256, signed_setup};
-use crate::support::ati::{Proxy, Setup, write};
+use crate::support::ati::{Proxy, Setup, command, stderr, stdout, write};
 use crate::support::tokens::{bearer, claims, key_pair, shared};
 
 #[test]
@@ -57,7 +57,7 @@ fn invalid_tokens_get_401_and_are_not_logged() {
                 },
             ),
         ),
-        ("64 KiB", format!("Bearer {}", "x".repeat(64 << 10))),
+        ("60 KiB", format!("Bearer {}", "x".repeat(60 << 10))),
         (
             "lower case",
             bearer(&signer, &good).replace("Bearer", "bearer"),
@@ -74,7 +74,7 @@ fn invalid_tokens_get_401_and_are_not_logged() {
     }
     assert_eq!(proxy.client().get("/tools").status, 401);
     let huge = ask(&format!("Bearer {}", "x".repeat(1 << 20)));
-    assert_eq!(huge.status, 400);
+    assert_eq!(huge.status, 431);
 
     proxy.log.wait_for_nth("request", bad.len() + 1);
     let log = proxy.log.text();
@@ -249,4 +249,79 @@ fn jwt_secret_of_the_environment_precedes_the_config() {
         (status(&proxy, &from_config), status(&proxy, &from_env)),
         (401, 200)
     );
+}
+
+#[test]
+fn token_on_standard_input_is_validated_and_its_expiry_told() {
+    use std::io::Write;
+    use std::process::Stdio;
+    let dir = tempfile::tempdir().unwrap();
+    let secret = "ab".repeat(32);
+    let run = |subcommand: &[&str], token: &str| {
+        let mut child = command(dir.path())
+            .args([&["token"], subcommand].concat())
+            .env("ATI_JWT_SECRET", &secret)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(token.as_bytes()).unwrap();
+        drop(stdin);
+        child.wait_with_output().unwrap()
+    };
+    let token = |expired: u64| {
+        let exp = unix_now() + 100 - expired;
+        let signed = shared(&secret).issue(&Claims { exp, ..claims() });
+        format!("{}\n", signed.unwrap())
+    };
+    let good = run(&["validate", "-"], &token(0));
+    assert!(
+        stderr(&good).trim_end().ends_with("VALID"),
+        "{}",
+        stderr(&good)
+    );
+    let late = run(&["validate", "-"], &token(110));
+    assert_eq!(late.status.code(), Some(0));
+    let said = stderr(&late);
+    assert!(
+        said.contains("VALID (expired 1") && said.contains("s ago, within the leeway)"),
+        "{said}"
+    );
+    let claims = stdout(&run(&["inspect", "-"], &token(0)));
+    assert!(claims.contains("\"agent-7\""), "{claims}");
+    let typo = run(&["issue", "--sub", "a", "--scope", "help tol:x"], "");
+    assert!(
+        stderr(&typo).contains("did you mean 'tool:x'?"),
+        "{}",
+        stderr(&typo)
+    );
+}
+
+#[test]
+fn token_with_critical_extensions_gets_401() {
+    let secret = "00".repeat(32);
+    let proxy = Setup::new().env("ATI_JWT_SECRET", &secret).start();
+    let ask = |token: &str| {
+        let token = format!("Bearer {token}");
+        let client = &mut proxy.client();
+        client
+            .send("GET", "/tools", &[("authorization", &token)], b"")
+            .status
+    };
+    let sign = |header: &str| {
+        let encode = |text: &[u8]| URL_SAFE_NO_PAD.encode(text);
+        let payload = serde_json::to_vec(&claims()).unwrap();
+        let message = format!("{}.{}", encode(header.as_bytes()), encode(&payload));
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &[0; 32]);
+        let tag = ring::hmac::sign(&key, message.as_bytes());
+        format!("{message}.{}", encode(tag.as_ref()))
+    };
+    assert_eq!(ask(&sign(r#"{"alg":"HS256"}"#)), 200);
+    assert_eq!(
+        ask(&sign(r#"{"alg":"HS256","crit":["b64"],"b64":false}"#)),
+        401
+    );
+    proxy.settles(r#"ati_refusals_total{reason="token_crit"}"#, 1.0);
 }

@@ -212,10 +212,30 @@ async fn answer_h2(
         authority.map_or("-", |authority| authority.as_str()),
         authorization.and_then(|v| v.to_str().ok()).unwrap_or("-")
     );
-    let mut answer = respond
-        .send_response(http::Response::new(()), false)
-        .unwrap();
-    answer.send_data(text.into(), true).unwrap();
+    let mut response = http::Response::new(());
+    if let Some(authorization) = authorization {
+        let headers = response.headers_mut();
+        headers.insert("x-echo", authorization.clone());
+    }
+    let mut answer = respond.send_response(response, false).unwrap();
+    // `/pieces` comes byte by byte and ends with an empty frame, `/trailers` with trailers.
+    let path = head.uri.path();
+    if !path.contains("pieces") && !path.contains("trailers") {
+        answer.send_data(text.into(), true).unwrap();
+        return;
+    }
+    for byte in text.bytes() {
+        answer.send_data(vec![byte].into(), false).unwrap();
+        tokio::task::yield_now().await;
+    }
+    match authorization.filter(|_| path.contains("trailers")) {
+        Some(authorization) => {
+            let mut trailers = http::HeaderMap::new();
+            trailers.insert("x-trailer", authorization.clone());
+            answer.send_trailers(trailers).unwrap();
+        }
+        None => answer.send_data(bytes::Bytes::new(), true).unwrap(),
+    }
 }
 
 async fn serve_h1(mut stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin) {

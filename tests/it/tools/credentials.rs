@@ -24,7 +24,7 @@ fn tool_presents_its_credential_by_each_auth_type() {
     };
     let url_key = "planted/url key";
     let proxy = Setup::new()
-        .credentials(&json!({"api": KEY, "url_key": url_key}))
+        .credentials(&json!({"api": KEY, "url_key": url_key, "pair": "planted-user:planted-word"}))
         .tools(
             "header",
             &api.url(),
@@ -61,6 +61,12 @@ fn tool_presents_its_credential_by_each_auth_type() {
             "auth_type = 'basic'\nauth_key_name = 'api'",
             &one("basic"),
         )
+        .tools(
+            "pair",
+            &api.url(),
+            "auth_type = 'basic'\nauth_key_name = 'pair'",
+            &one("pair"),
+        )
         .tools("none", &api.url(), "", &one("none"))
         .tools(
             "url",
@@ -85,6 +91,11 @@ fn tool_presents_its_credential_by_each_auth_type() {
     let encoded = base64::engine::general_purpose::STANDARD.encode(format!("{KEY}:"));
     assert_eq!(
         ask("basic").header("authorization"),
+        Some(format!("Basic {encoded}").as_str())
+    );
+    let encoded = base64::engine::general_purpose::STANDARD.encode("planted-user:planted-word");
+    assert_eq!(
+        ask("pair").header("authorization"),
         Some(format!("Basic {encoded}").as_str())
     );
     assert_eq!(ask("none").header("authorization"), None);

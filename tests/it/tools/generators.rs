@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{json_upstream, upstream, with_key};
 use crate::support::ati::{Setup, tool, write};
+use crate::support::eventually;
 use crate::support::tokens::{bearer, claims, key_pair};
 use crate::support::upstream::Upstream;
 
@@ -206,4 +207,61 @@ fn generator_cache_is_keyed_by_the_script() {
         api.last().header("authorization"),
         Some("Bearer planted-second")
     );
+}
+
+/// Processes whose command line has this text.
+fn processes(text: &str) -> usize {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = all.filter_map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).ok());
+    lines.filter(|line| line.contains(text)).count()
+}
+
+#[test]
+fn generators_of_300_calls_are_bounded_and_end_with_their_callers() {
+    let api = api();
+    let (signer, public) = key_pair();
+    let setup = Setup::new();
+    let started = setup.path().join("started").display().to_string();
+    let wait = format!("echo x >> {started}; sleep 600; echo planted-t");
+    let generator = format!(
+        "type = 'command'\ncommand = 'sh'\nargs = ['-c', '{wait}', '${{JWT_SUB}}']\n\
+         timeout_secs = 600"
+    );
+    let proxy = with_generator(setup, &api, "slow", &generator)
+        .conf("[tools]\nmax_programs = 7\n")
+        .jwt(&public)
+        .start();
+    let started = || {
+        let lines = std::fs::read_to_string(proxy.path("started")).unwrap_or_default();
+        lines.lines().count()
+    };
+    let marker = proxy.path("started").display().to_string();
+    // 150 callers that wait for the same, and 150 that wait for a value of their own each.
+    let call = |number: usize| {
+        let sub = format!("agent-{}", number.max(150));
+        let token = bearer(&signer, &ati::auth::token::Claims { sub, ..claims() });
+        let body = r#"{"tool_name":"slow","args":{}}"#;
+        let head = format!(
+            "POST /call HTTP/1.1\r\nHost: h\r\nAuthorization: {token}\r\nContent-Type: \
+             application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut client = proxy.client();
+        client.write(head.as_bytes());
+        client
+    };
+    let same: Vec<_> = (0..150).map(call).collect();
+    proxy.rises_to(r#"ati_in_flight{route="/call"}"#, 150.0);
+    eventually("a program", || (started() > 0).then_some(()));
+    let own: Vec<_> = (150..300).map(call).collect();
+    proxy.rises_to(r#"ati_in_flight{route="/call"}"#, 300.0);
+    eventually("as many programs as may run", || {
+        (started() == 7).then_some(())
+    });
+    assert!(processes(&marker) <= 7, "{}", processes(&marker));
+    drop((same, own));
+    proxy.settles(r#"ati_in_flight{route="/call"}"#, 0.0);
+    eventually("the end of all programs", || {
+        (processes(&marker) == 0).then_some(())
+    });
 }

@@ -133,3 +133,41 @@ fn rate_limit_counts_survive_a_restart() {
         .start();
     assert_eq!(again.call(Some(&token), "shop:find", json!({})).status, 429);
 }
+
+#[test]
+fn rate_limit_that_matches_no_tool_is_logged_and_refuses_nothing() {
+    let api = json_upstream(json!({}));
+    let (signer, public) = key_pair();
+    let proxy = Setup::new()
+        .jwt(&public)
+        .tools("shop", &api.url(), "", TOOLS)
+        .start();
+    let rates = [
+        ("shop:find", "1/hour"),
+        ("tool:Shop:*", "1/hour"),
+        ("tool:shop:*", "9/hour"),
+    ];
+    let token = limited(&signer, "a", &rates);
+    for _ in 0..3 {
+        assert_eq!(proxy.call(Some(&token), "shop:find", json!({})).status, 200);
+    }
+    let message = "a rate limit matches no tool";
+    proxy.log.wait_for_nth(message, 1);
+    let found = proxy.log.find_all(message);
+    let mut patterns: Vec<_> = found.iter().map(|line| line["pattern"].clone()).collect();
+    patterns.dedup();
+    assert_eq!(patterns, [json!("shop:find"), json!("tool:Shop:*")]);
+}
+
+#[test]
+fn damaged_rate_state_is_kept_aside_with_an_error_record() {
+    let (_, public) = key_pair();
+    let setup = Setup::new()
+        .jwt(&public)
+        .file("rate-state.json", "{\"calls\":");
+    let proxy = setup.start();
+    let record = proxy.log.wait_for("rate state is damaged");
+    assert_eq!(record["level"], "ERROR", "{record}");
+    let kept = std::fs::read_to_string(proxy.path("rate-state.json.damaged")).unwrap();
+    assert_eq!(kept, "{\"calls\":");
+}

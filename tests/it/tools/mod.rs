@@ -2,6 +2,7 @@
 
 mod calls;
 mod credentials;
+mod escapes;
 mod generators;
 mod limits;
 mod long_work;

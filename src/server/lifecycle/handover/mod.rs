@@ -40,7 +40,7 @@
 mod predecessor;
 mod socket;
 mod successor;
-mod wire;
+pub mod wire;
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;

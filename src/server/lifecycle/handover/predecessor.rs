@@ -1,6 +1,6 @@
 //! The successor's side of a hand-over: what the new process asks of the running one.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio::io::AsyncBufReadExt;
 use tracing::warn;
 
 use super::wire::{MINE, READY, RELOAD, TOLD, UPGRADE, VERSION, YOURS};
-use super::wire::{receive_offer, refusal_reason, send_line};
+use super::wire::{line_reader, receive_offer, refusal_reason, send_line};
 use super::{ANSWER_TIME, InheritedListeners, NamedSocket};
 use crate::error::{Code, Failure};
 
@@ -91,7 +91,7 @@ impl Predecessor {
         let _ = send_line(&self.stream, &format!("{READY} {}", std::process::id()));
         let _ = self.stream.set_read_timeout(None);
         let mut answer = String::new();
-        match BufReader::new(&self.stream).read_line(&mut answer) {
+        match line_reader(&self.stream).read_line(&mut answer) {
             Ok(0) if is_alive(self.pid) => Err(failed("it closed the connection")),
             Ok(0) => died(),
             Ok(_) if answer.trim_end() == YOURS => match send_line(&self.stream, MINE) {

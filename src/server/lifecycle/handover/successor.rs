@@ -1,6 +1,6 @@
 //! The predecessor's side of a hand-over: what the running process gives to a new one.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
@@ -13,7 +13,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tracing::{info, warn};
 
 use super::wire::{MINE, READY, RELOAD, TOLD, YOURS};
-use super::wire::{send_line, send_offer, send_refusal};
+use super::wire::{line_reader, send_line, send_offer, send_refusal};
 use super::{ANSWER_TIME, NamedSocket};
 use crate::server::lifecycle::notify;
 
@@ -138,7 +138,7 @@ impl Successor {
     }
 
     fn commits_within(&self, limit: Duration) -> bool {
-        let mut reader = BufReader::new(&self.stream);
+        let mut reader = line_reader(&self.stream);
         let mut answer = String::new();
         let read = send_line(&self.stream, YOURS)
             .and_then(|()| self.stream.set_read_timeout(Some(limit)))
@@ -215,7 +215,7 @@ fn negotiate(stream: &UnixStream, listeners: &HandoverListeners) -> io::Result<u
     info!("a new process asks for the listeners");
     listeners.offer(stream)?;
     let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer)?;
+    line_reader(stream).read_line(&mut answer)?;
     let pid = answer.trim_end().strip_prefix(READY);
     let pid = pid.and_then(|pid| pid.trim().parse().ok());
     let pid = pid.ok_or_else(|| io::Error::other("the new process did not get ready"))?;

@@ -1,6 +1,6 @@
 //! The messages of a hand-over, as they are sent.
 
-use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::io::{self, BufReader, IoSlice, IoSliceMut, Read, Take, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -77,6 +77,11 @@ pub fn send_line(mut stream: &UnixStream, line: &str) -> io::Result<()> {
     stream.write_all(format!("{line}\n").as_bytes())
 }
 
+/// Reads lines, of [`MOST_BYTES`] in all: a peer that ends none must not fill the memory.
+pub fn line_reader(stream: &UnixStream) -> BufReader<Take<&UnixStream>> {
+    BufReader::new(stream.take(MOST_BYTES as u64))
+}
+
 /// Sends the names, addresses and descriptors of the listeners.
 pub fn send_offer(stream: &UnixStream, listeners: &[NamedSocket]) -> io::Result<()> {
     let offered = |listener: &NamedSocket| OfferedListener {
@@ -151,6 +156,8 @@ pub fn receive_offer(stream: &UnixStream) -> io::Result<(Offer, Vec<OwnedFd>)> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::BufRead as _;
+
     use super::super::tests::named_sockets;
     use super::*;
 
@@ -179,6 +186,20 @@ mod tests {
         let read: Offer = serde_json::from_str(offer).unwrap();
         assert_eq!(read.listeners[0].address, "127.0.0.1:0");
         assert_eq!(serde_json::to_string(&read).unwrap(), offer);
+    }
+
+    #[test]
+    fn line_without_an_end_is_read_up_to_a_limit() {
+        let (mut old, new) = UnixStream::pair().unwrap();
+        let writer = std::thread::spawn(move || {
+            // Fails when the other end is closed.
+            while old.write_all(&[b'x'; 4096]).is_ok() {}
+        });
+        let mut line = String::new();
+        line_reader(&new).read_line(&mut line).unwrap();
+        assert_eq!(line.len(), MOST_BYTES);
+        drop(new);
+        writer.join().unwrap();
     }
 
     #[test]
