@@ -55,6 +55,8 @@ pub mod egress;
 pub mod keyring;
 
 pub mod backoff;
+
+pub mod budget;
 pub mod clock;
 pub mod derived_key;
 pub mod error;

@@ -9,13 +9,15 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use futures::Stream;
 use futures::stream::unfold;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
+
+use crate::budget::{Budget, Exhausted, Share};
 
 /// Bytes that are collected before a write to the file.
 const WRITE_SIZE: usize = 256 << 10;
@@ -26,15 +28,26 @@ const READ_SIZE: usize = 64 << 10;
 pub enum SpoolError {
     #[error("the temporary files of all calls together would need more than {limit} bytes")]
     QuotaExceeded { limit: u64 },
+    #[error("the bodies of all calls together would need more than {limit} bytes of memory")]
+    MemoryExceeded { limit: u64 },
     #[error("the temporary file of a call can't be written")]
     Disk(#[source] io::Error),
+}
+
+impl SpoolError {
+    /// Whether the same body may find room later.
+    pub fn is_shortage(&self) -> bool {
+        match self {
+            SpoolError::QuotaExceeded { .. } | SpoolError::MemoryExceeded { .. } => true,
+            SpoolError::Disk(_) => false,
+        }
+    }
 }
 
 /// The disk space that all spools of the process share.
 #[derive(Debug)]
 pub struct Quota {
-    limit: u64,
-    used: AtomicU64,
+    space: Arc<Budget>,
     /// Read once, because the environment is not looked at after the start.
     dir: PathBuf,
 }
@@ -47,31 +60,18 @@ impl Quota {
 
     pub fn in_dir(limit: u64, dir: PathBuf) -> Arc<Self> {
         Arc::new(Quota {
-            limit,
-            used: AtomicU64::new(0),
+            space: Budget::new(limit),
             dir,
         })
     }
 
     pub fn limit(&self) -> u64 {
-        self.limit
+        self.space.limit()
     }
 
     /// Bytes that spools have on disk now, for the metrics.
     pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    fn take(&self, bytes: u64) -> Result<(), SpoolError> {
-        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.limit);
-        self.used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
-            .map(drop)
-            .map_err(|_| SpoolError::QuotaExceeded { limit: self.limit })
-    }
-
-    fn give_back(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.space.used()
     }
 }
 
@@ -79,23 +79,20 @@ impl Quota {
 struct DiskFile {
     /// `None` only while it is being dropped.
     file: Option<File>,
-    quota: Arc<Quota>,
-    taken: AtomicU64,
+    space: Mutex<Share>,
 }
 
 impl DiskFile {
     fn create(quota: Arc<Quota>) -> io::Result<Self> {
         Ok(DiskFile {
             file: Some(tempfile::tempfile_in(&quota.dir)?),
-            quota,
-            taken: AtomicU64::new(0),
+            space: Mutex::new(quota.space.share()),
         })
     }
 
     fn take(&self, bytes: u64) -> Result<(), SpoolError> {
-        self.quota.take(bytes)?;
-        self.taken.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
+        let taken = self.space.lock().grow(bytes);
+        taken.map_err(|Exhausted { limit }| SpoolError::QuotaExceeded { limit })
     }
 
     fn file(&self) -> io::Result<&File> {
@@ -117,7 +114,6 @@ impl DiskFile {
 
 impl Drop for DiskFile {
     fn drop(&mut self) {
-        self.quota.give_back(*self.taken.get_mut());
         // The kernel frees the blocks of a big file here, which may take long.
         if let (Some(file), Ok(runtime)) = (self.file.take(), Handle::try_current()) {
             runtime.spawn_blocking(move || drop(file));
@@ -142,6 +138,8 @@ pub struct Spool {
     storage: Storage,
     len: u64,
     memory_limit: usize,
+    /// Of the budget for bodies in memory, where there is one.
+    memory: Option<Share>,
     quota: Arc<Quota>,
 }
 
@@ -152,7 +150,16 @@ impl Spool {
             storage: Storage::Memory(Vec::new()),
             len: 0,
             memory_limit,
+            memory: None,
             quota,
+        }
+    }
+
+    /// What stays in memory counts against this budget, until the body is dropped.
+    pub fn within(self, memory: &Arc<Budget>) -> Self {
+        Spool {
+            memory: Some(memory.share()),
+            ..self
         }
     }
 
@@ -167,6 +174,7 @@ impl Spool {
     pub async fn write(&mut self, chunk: &[u8]) -> Result<(), SpoolError> {
         self.storage = match std::mem::replace(&mut self.storage, Storage::Broken) {
             Storage::Memory(mut memory) if memory.len() + chunk.len() <= self.memory_limit => {
+                self.take_memory(chunk.len())?;
                 memory.extend_from_slice(chunk);
                 Storage::Memory(memory)
             }
@@ -174,7 +182,9 @@ impl Spool {
                 let quota = self.quota.clone();
                 let file = blocking(move || DiskFile::create(quota)).await?;
                 file.take(memory.len() as u64)?;
-                append(Arc::new(file), memory, chunk).await?
+                let storage = append(Arc::new(file), memory, chunk).await?;
+                self.memory = None;
+                storage
             }
             Storage::Disk { file, pending } => append(file, pending, chunk).await?,
             Storage::Broken => return Err(broken()),
@@ -183,9 +193,16 @@ impl Spool {
         Ok(())
     }
 
+    fn take_memory(&mut self, bytes: usize) -> Result<(), SpoolError> {
+        let taken = self.memory.as_mut().map(|share| share.grow(bytes as u64));
+        taken
+            .unwrap_or(Ok(()))
+            .map_err(|Exhausted { limit }| SpoolError::MemoryExceeded { limit })
+    }
+
     pub async fn finish(self) -> Result<Spooled, SpoolError> {
         let content = match self.storage {
-            Storage::Memory(memory) => Content::Memory(memory.into()),
+            Storage::Memory(memory) => Content::Memory(memory.into(), self.memory.map(Arc::new)),
             Storage::Disk { file, pending } => {
                 flush(&file, pending).await?;
                 Content::Disk(file)
@@ -241,7 +258,7 @@ fn broken() -> SpoolError {
 
 #[derive(Clone)]
 enum Content {
-    Memory(Bytes),
+    Memory(Bytes, Option<Arc<Share>>),
     Disk(Arc<DiskFile>),
 }
 
@@ -271,7 +288,7 @@ impl Spooled {
     /// The whole body, where it did not go to disk.
     pub fn in_memory(&self) -> Option<&[u8]> {
         match &self.content {
-            Content::Memory(bytes) => Some(bytes),
+            Content::Memory(bytes, _) => Some(bytes),
             Content::Disk(_) => None,
         }
     }
@@ -280,7 +297,7 @@ impl Spooled {
     pub async fn head(&self, most: usize) -> Result<Bytes, SpoolError> {
         let size = usize::try_from(self.len).map_or(most, |len| len.min(most));
         match &self.content {
-            Content::Memory(bytes) => Ok(bytes.slice(..size)),
+            Content::Memory(bytes, _) => Ok(bytes.slice(..size)),
             Content::Disk(file) => {
                 let file = file.clone();
                 blocking(move || file.read_at(0, size)).await
@@ -310,7 +327,9 @@ impl Spooled {
             }
             let next = offset + size as u64;
             let (piece, content) = match content {
-                Content::Memory(mut bytes) => (Ok(bytes.split_to(size)), Content::Memory(bytes)),
+                Content::Memory(mut bytes, share) => {
+                    (Ok(bytes.split_to(size)), Content::Memory(bytes, share))
+                }
                 Content::Disk(file) => {
                     let from = file.clone();
                     let read = spawn_blocking(move || from.read_at(offset, size)).await;
@@ -334,7 +353,7 @@ pub struct BlockingReader {
 impl io::Read for BlockingReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = match &self.body.content {
-            Content::Memory(bytes) => {
+            Content::Memory(bytes, _) => {
                 let offset = usize::try_from(self.offset).unwrap_or(usize::MAX);
                 let mut rest = bytes.get(offset..).unwrap_or_default();
                 rest.read(buffer)?
@@ -421,6 +440,31 @@ mod tests {
         let mut small = Spool::new(10, Quota::new(0));
         small.write(b"0123456789").await.unwrap();
         assert!(small.write(b"x").await.is_err());
+    }
+
+    #[tokio::test]
+    async fn body_in_memory_counts_against_its_budget_until_it_is_dropped() {
+        let (memory, quota) = (Budget::new(1000), Quota::new(u64::MAX));
+        let spool = || Spool::new(600, quota.clone()).within(&memory);
+        let mut first = spool();
+        first.write(&body(600)).await.unwrap();
+        let mut second = spool();
+        let refused = second.write(&body(500)).await.unwrap_err();
+        assert!(matches!(
+            refused,
+            SpoolError::MemoryExceeded { limit: 1000 }
+        ));
+        assert!(refused.is_shortage() && !broken().is_shortage());
+        let first = first.finish().await.unwrap();
+        let stream = first.clone().into_stream();
+        drop(first);
+        assert_eq!(memory.used(), 600);
+        drop(stream);
+        // What is on disk counts there.
+        let mut big = spool();
+        big.write(&body(600)).await.unwrap();
+        big.write(b"x").await.unwrap();
+        assert_eq!((memory.used(), quota.used()), (0, 601));
     }
 
     #[tokio::test]

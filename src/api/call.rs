@@ -9,26 +9,25 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::task::spawn_blocking;
 
 use super::reply::not_json;
-use super::{Reply, Request, Services, StreamError, context};
+use super::{BodyError, Reply, Request, Services, StreamError, context};
 use crate::auth::Identity;
-use crate::call::{self, Args, Finished, Output};
+use crate::call::{self, Args, Finished, Output, Work};
 use crate::catalog::{ResultFormat, result_format};
-use crate::error::{CallError, Refusal};
+use crate::error::{CallError, Refusal, Shortage};
 use crate::json::CheckedText;
 use crate::snapshot::Snapshot;
-use crate::spool::{Spool, Spooled};
+use crate::spool::{Spool, SpoolError, Spooled};
 
 /// Another server than the manifest's, if the caller has one for this call.
 const UPSTREAM_URL: &str = "x-ati-upstream-url";
 
 #[derive(Deserialize)]
-struct CallBody<'a> {
+struct CallBody {
     tool_name: String,
-    #[serde(default, borrow)]
-    args: Option<&'a RawValue>,
+    #[serde(default)]
+    args: Option<Box<RawValue>>,
     /// The words of a command line, as they were typed.
     raw_args: Option<Vec<String>>,
 }
@@ -64,26 +63,42 @@ pub(super) async fn answer(
     let upstream_url = upstream_url.map(|url| String::from_utf8_lossy(url.as_bytes()));
     let read = body.spool(
         limits.max_call_bytes,
-        Spool::new(limits.spool_bytes, services.runtime.spools.clone()),
+        Spool::new(limits.spool_bytes, services.runtime.spools.clone())
+            .within(&services.runtime.memory),
         limits.timeout,
     );
     let body = read.await.map_err(|e| {
         let cause = std::error::Error::source(&e).map(tracing::field::display);
         tracing::debug!(request_id = %id, error = %e, cause, "the body of a call can't be read");
-        refused(CallError::UnreadableBody(e.to_string()))
+        refused(match e {
+            BodyError::NotSpooled(SpoolError::MemoryExceeded { .. }) => {
+                CallError::Busy(Shortage::Memory)
+            }
+            BodyError::NotSpooled(SpoolError::QuotaExceeded { .. }) => {
+                CallError::Busy(Shortage::Spool)
+            }
+            e => CallError::UnreadableBody(e.to_string()),
+        })
     })?;
-    let text;
+    let context = context(snapshot, services);
+    let work = context.work(identity);
+    let parsed;
     let (name, args) = match body.in_memory() {
         Some(bytes) => {
-            text = bytes;
-            let call = parse(text)?;
-            let args = Args::Text {
-                args: call.args,
-                words: call.raw_args.unwrap_or_default(),
+            parsed = if bytes.len() <= call::SMALL_TEXT {
+                parse(bytes)?
+            } else {
+                let body = body.clone();
+                let parse = move || parse(body.in_memory().unwrap_or_default());
+                work.run(parse).await.map_err(refused)??
             };
-            (call.tool_name, args)
+            let args = Args::Text {
+                args: parsed.args.as_deref(),
+                words: parsed.raw_args.unwrap_or_default(),
+            };
+            (parsed.tool_name, args)
         }
-        None => (spooled_tool_name(&body).await?, Args::Spooled(body)),
+        None => (spooled_tool_name(&body, &work).await?, Args::Spooled(body)),
     };
     let call = call::Request {
         request_id: id,
@@ -169,22 +184,22 @@ fn invalid(why: &dyn std::fmt::Display) -> Refusal {
     refused(CallError::InvalidRequest(why.to_string()))
 }
 
-fn parse(text: &[u8]) -> Result<CallBody<'_>, Refusal> {
+fn parse(text: &[u8]) -> Result<CallBody, Refusal> {
     if !text.trim_ascii_start().starts_with(b"{") {
         return Err(invalid(&"expected a JSON object"));
     }
     serde_json::from_slice(text).map_err(|e| invalid(&e))
 }
 
-/// Reads past the arguments, on a blocking thread.
-async fn spooled_tool_name(body: &Spooled) -> Result<String, Refusal> {
+/// Reads past the arguments.
+async fn spooled_tool_name(body: &Spooled, work: &Work<'_>) -> Result<String, Refusal> {
     let head = body.head(LONGEST_INDENT).await.map_err(|e| invalid(&e))?;
     if !head.trim_ascii_start().starts_with(b"{") {
         return Err(invalid(&"expected a JSON object"));
     }
     let reader = BufReader::new(CheckedText::new(body.blocking_reader()));
-    let parsed = spawn_blocking(move || serde_json::from_reader::<_, ToolName>(reader)).await;
-    let parsed = parsed.map_err(|e| invalid(&e))?;
+    let parse = move || serde_json::from_reader::<_, ToolName>(reader);
+    let parsed = work.run(parse).await.map_err(refused)?;
     Ok(parsed.map_err(|e| invalid(&e))?.tool_name)
 }
 
@@ -197,7 +212,6 @@ fn envelope(output: Output, timeout: Duration) -> Result<Reply, serde_json::Erro
             body.reserve_exact(raw.get().len() + 1);
             body.extend_from_slice(raw.get().as_bytes());
         }
-        Output::Json(value) => serde_json::to_writer(&mut body, &value)?,
         Output::Spooled(json) => {
             let length = json.known_length();
             let piece = |bytes| stream::once(async move { Ok(Bytes::from_static(bytes)) });

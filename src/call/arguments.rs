@@ -1,12 +1,15 @@
 //! The arguments of a call, as callers give them.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::catalog::schema::Prepared;
+use super::work::{SMALL_TEXT, Work};
+use crate::catalog::Tool;
+use crate::catalog::schema::{Prepared, Unfit};
 use crate::catalog::words::Words;
-use crate::catalog::{Tool, schema::Schema};
 use crate::error::CallError;
 use crate::json;
 use crate::spool::Spooled;
@@ -33,38 +36,68 @@ pub enum Args<'a> {
 pub struct Given {
     pub args: Map<String, Value>,
     pub words: Vec<String>,
+    /// Bytes of the text that they were parsed from.
+    pub size: usize,
 }
 
 impl Args<'_> {
-    /// The schema says which numbers have to keep their digits.
-    pub async fn parse(self, schema: &Schema) -> Result<Given, CallError> {
-        let invalid = |e: &dyn std::fmt::Display| CallError::InvalidRequest(format!("args: {e}"));
+    /// The tool's schema says which numbers have to keep their digits.
+    pub async fn parse(
+        self,
+        tool: Option<&Arc<Tool>>,
+        work: &Work<'_>,
+    ) -> Result<Given, CallError> {
         match self {
             Args::Text { args, words } => {
                 let text = args.filter(|text| text.get().starts_with('{'));
+                let length = text.map_or(0, |text| text.get().len());
+                let size = length + words.iter().map(String::len).sum::<usize>() + words.len();
                 let Some(text) = text else {
                     let args = Map::new();
-                    return Ok(Given { args, words });
+                    return Ok(Given { args, words, size });
                 };
-                let parsed = json::parse(text.get(), MOST_VALUES);
-                let mut args = parsed.map_err(|e| invalid(&e))?;
-                schema.restore_digits(&mut args, text, &words);
-                Ok(Given { args, words })
+                if size <= SMALL_TEXT {
+                    let args = parse_text(text, &words, tool.map(|tool| &**tool))?;
+                    return Ok(Given { args, words, size });
+                }
+                let (text, tool) = (text.to_owned(), tool.cloned());
+                let parse = move || {
+                    let args = parse_text(&text, &words, tool.as_deref())?;
+                    Ok(Given { args, words, size })
+                };
+                work.run(parse).await?
             }
             Args::Spooled(body) => {
+                let size = usize::try_from(body.len()).unwrap_or(usize::MAX);
                 let parse = move || json::parse_from(|| body.blocking_reader(), MOST_VALUES);
-                let parsed = tokio::task::spawn_blocking(parse).await;
-                let body: ArgsOfBody = parsed.map_err(|e| invalid(&e))?.map_err(|e| invalid(&e))?;
+                let body: ArgsOfBody = work.run(parse).await?.map_err(|e| invalid(&e))?;
                 Ok(Given {
                     args: match body.args {
                         Value::Object(map) => map,
                         _ => Map::new(),
                     },
                     words: body.raw_args.unwrap_or_default(),
+                    size,
                 })
             }
         }
     }
+}
+
+fn invalid(error: &dyn std::fmt::Display) -> CallError {
+    CallError::InvalidRequest(format!("args: {error}"))
+}
+
+fn parse_text(
+    text: &RawValue,
+    words: &[String],
+    tool: Option<&Tool>,
+) -> Result<Map<String, Value>, CallError> {
+    let mut args = json::parse(text.get(), MOST_VALUES).map_err(|e| invalid(&e))?;
+    if let Some(tool) = tool {
+        tool.schema.restore_digits(&mut args, text, words);
+    }
+    Ok(args)
 }
 
 /// The part of a `/call` body that holds the arguments.
@@ -75,9 +108,34 @@ struct ArgsOfBody {
     raw_args: Option<Vec<String>>,
 }
 
-/// Checks the arguments of a call and gives them the types of the tool's schema.
-pub fn validate(tool: &Tool, given: Given) -> Result<Prepared, CallError> {
-    let words = Words::parse(&given.words);
+/// Checks the arguments of a call and gives them the types of the tool's schema. What may take long
+/// is done on the threads for that.
+pub async fn validate(
+    tool: &Arc<Tool>,
+    given: Given,
+    work: &Work<'_>,
+) -> Result<Prepared, CallError> {
+    let schema = &tool.schema;
+    if given.size > SMALL_TEXT || !schema.is_small() {
+        let tool = tool.clone();
+        let prepare = move || {
+            let words = checked_words(&tool, &given.words)?;
+            tool.schema.prepare(given.args, &words).map_err(unfit)
+        };
+        return work.run(prepare).await?;
+    }
+    let words = checked_words(tool, &given.words)?;
+    let converted = schema.convert(given.args, &words).map_err(unfit)?;
+    if schema.is_cheap(&converted) {
+        return schema.check(converted).map_err(unfit);
+    }
+    let tool = tool.clone();
+    let check = move || tool.schema.check(converted).map_err(unfit);
+    work.run(check).await?
+}
+
+fn checked_words<'a>(tool: &Tool, words: &'a [String]) -> Result<Words<'a>, CallError> {
+    let words = Words::parse(words);
     if !tool.invocation.is_program() {
         if let Some(what) = words.stray_text() {
             return Err(CallError::StrayWords(what));
@@ -90,10 +148,13 @@ pub fn validate(tool: &Tool, given: Given) -> Result<Prepared, CallError> {
             });
         }
     }
-    let prepared = tool.schema.prepare(given.args, &words);
-    prepared.map_err(|unfit| CallError::InvalidArgument {
+    Ok(words)
+}
+
+fn unfit(unfit: Unfit) -> CallError {
+    CallError::InvalidArgument {
         name: unfit.name,
         what: unfit.what,
         missing: unfit.missing,
-    })
+    }
 }

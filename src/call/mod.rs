@@ -7,6 +7,7 @@ mod credentials;
 mod mcp;
 mod shape;
 mod upstream_override;
+mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use url::Url;
 
 use crate::auth::rate::Rate;
 use crate::auth::{Identity, scope};
-use crate::catalog::schema::Schema;
+use crate::catalog::schema::Prepared;
 use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, ResultFormat, Tool, Unlisted};
 use crate::clock;
 use crate::config::ToolSettings;
@@ -38,6 +39,7 @@ pub use arguments::{Args, MOST_VALUES};
 use arguments::{Given, validate};
 use audit_guard::AuditGuard;
 pub use mcp::server_of as mcp_server;
+pub use work::{SMALL_TEXT, Work};
 
 /// The header of a `/call` answer that has what ati wants to tell the caller of a call that went
 /// well.
@@ -56,6 +58,17 @@ pub struct Context<'a> {
     pub counting: Counting,
     /// Is shown the progress of calls.
     pub watcher: Option<Watcher<'a>>,
+}
+
+impl<'a> Context<'a> {
+    /// Begins the call's time.
+    pub fn work<'w>(&self, identity: &'w Identity) -> Work<'w>
+    where
+        'a: 'w,
+    {
+        let time = self.limits.timeout;
+        Work::new(&self.runtime.compute, &identity.subject, time)
+    }
 }
 
 /// Where calls are counted against rate limits.
@@ -81,9 +94,9 @@ pub struct Request<'a> {
 /// The result of a call.
 #[derive(Debug)]
 pub enum Output {
-    /// The upstream's own text: checked, never parsed into values.
+    /// JSON text: the upstream's own, checked and never parsed into values, or what `extract` made
+    /// of it.
     Raw(Box<RawValue>),
-    Json(Value),
     /// The same as `Raw`, where it is too big for memory.
     Spooled(SpooledJson),
 }
@@ -137,7 +150,8 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
         .find(request.name)
         .ok_or_else(|| CallError::UnknownTool(request.name.to_owned()))?;
     request.trail.resolved(&tool.name);
-    let given = request.args.parse(&tool.schema).await?;
+    let work = context.work(request.identity);
+    let given = request.args.parse(Some(tool), &work).await?;
     let guard = AuditGuard::new(
         request.name,
         Some(tool),
@@ -164,7 +178,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
         tool = tool.name,
         provider = tool.provider.name,
     );
-    let outcome = decide(call, tool, given, request.upstream_url)
+    let outcome = decide(call, tool, given, request.upstream_url, &work)
         .instrument(span)
         .await;
     guard.end(&outcome);
@@ -179,7 +193,8 @@ pub async fn refuse(
     waited: Duration,
     context: Context<'_>,
 ) -> Result<Finished, CallError> {
-    let given = request.args.parse(&Schema::default()).await?;
+    let work = context.work(request.identity);
+    let given = request.args.parse(None, &work).await?;
     let guard = AuditGuard::new(
         request.name,
         None,
@@ -196,23 +211,33 @@ pub async fn refuse(
 
 async fn decide(
     mut call: Call<'_>,
-    tool: &Tool,
+    tool: &Arc<Tool>,
     given: Given,
     upstream_url: Option<&str>,
+    work: &Work<'_>,
 ) -> Result<Finished, CallError> {
     // Before the arguments: a caller without the scope learns nothing of what the tool takes.
     authorize(tool, call.identity)?;
     // Before the limit: a call that could never be sent doesn't count against it.
-    let prepared = validate(tool, given)?;
+    let size = given.size;
+    let prepared = validate(tool, given, work).await?;
     call.upstream_override = upstream_url
         .map(|url| upstream_override::check(url, tool, &call.lookup))
         .transpose()?;
     limit(&call, tool)?;
-    let answer = execute(&call, tool, &prepared.args).await?;
+    // Executors measure the call's time themselves, so they are told what is left of it.
+    let limits = ToolSettings {
+        timeout: work.seconds_left(),
+        ..call.context.limits.clone()
+    };
+    call.context.limits = &limits;
+    let Prepared { args, unknown } = prepared;
+    let answer = execute(&call, tool, args, size).await?;
+    let most = limits.max_response_bytes;
     Ok(Finished {
-        output: shape::shape(tool, answer, call.request_id).await?,
+        output: shape::shape(tool, answer, work, most, call.request_id).await?,
         format: tool.format,
-        warnings: prepared.unknown.iter().map(ToString::to_string).collect(),
+        warnings: unknown.iter().map(ToString::to_string).collect(),
     })
 }
 
@@ -300,12 +325,13 @@ fn warn_of_idle_limits(rates: &[(String, Rate)], name: &str, call: &Call<'_>) {
 /// The dispatch to executors: one arm per handler.
 async fn execute(
     call: &Call<'_>,
-    tool: &Tool,
-    args: &Map<String, Value>,
+    tool: &Arc<Tool>,
+    args: Map<String, Value>,
+    size: usize,
 ) -> Result<Answer, CallError> {
     match &tool.invocation {
         Invocation::Http(http) => {
-            let answer = over_http(call, tool, http, args).await;
+            let answer = over_http(call, tool, http, args, size).await;
             answer.map_err(|error| match error {
                 HttpError::LongUrl(length) => too_long(length),
                 other => ExecError::from(other).into(),
@@ -313,7 +339,7 @@ async fn execute(
         }
         Invocation::Mcp(remote) => {
             let target = mcp::target(call).map_err(ExecError::from)?;
-            let result = exec::mcp::call_tool(remote, args, &target, call.exec_context()).await;
+            let result = exec::mcp::call_tool(remote, &args, &target, call.exec_context()).await;
             Ok(Answer::Memory(result.map_err(ExecError::from)?))
         }
     }
@@ -331,21 +357,23 @@ fn too_long(length: usize) -> CallError {
 
 async fn over_http(
     call: &Call<'_>,
-    tool: &Tool,
+    tool: &Arc<Tool>,
     invocation: &HttpInvocation,
-    args: &Map<String, Value>,
+    args: Map<String, Value>,
+    size: usize,
 ) -> Result<Answer, HttpError> {
     let request = exec::http::Request {
         tool,
         invocation,
         args,
+        size,
         base_url: credentials::base_url(call.provider, &call.lookup)?,
     };
     let upstream = call.provider.base_url();
     call.trail
         .leads_to(upstream.and_then(|url| egress::host_and_port(&url.text)));
     let credential = credentials::resolve(call)?;
-    exec::http::run(&request, &credential, call.exec_context()).await
+    exec::http::run(request, &credential, call.exec_context()).await
 }
 
 /// Asks an MCP server for its tools, with the operator's credentials and no tenant's.

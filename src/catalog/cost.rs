@@ -1,6 +1,7 @@
-//! Estimates what validation against an MCP server's schema costs. References are followed each
-//! time anew, as a validator does: forty short definitions that each refer twice to the next are a
-//! trillion steps.
+//! Estimates what an MCP server's schema costs to compile, and to apply once. References are
+//! followed each time anew, as a validator does: forty short definitions that each refer twice to
+//! the next are a trillion steps. What validation of a given value costs is counted in
+//! `schema/steps.rs`.
 
 use std::collections::HashMap;
 
@@ -9,6 +10,8 @@ use serde_json::Value;
 /// Steps that one validation may take.
 const MOST: u64 = 100_000;
 const TOO_MUCH: u64 = MOST + 1;
+/// Steps for each pattern: a compiled one takes up to 128 KiB, and a few milliseconds to make.
+const PATTERN: u64 = 200;
 /// Levels of nesting; a deeper schema counts as too costly.
 const DEEPEST: usize = 64;
 
@@ -45,6 +48,11 @@ impl<'a> Walk<'a> {
                     let more = match (key.as_str(), value) {
                         ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(to)) => {
                             self.reference(to, depth)
+                        }
+                        ("pattern", Value::String(_)) => PATTERN,
+                        ("patternProperties", Value::Object(patterns)) => {
+                            let patterns = PATTERN.saturating_mul(patterns.len() as u64);
+                            patterns.saturating_add(self.steps(value, depth + 1))
                         }
                         // An `$id` changes the base that references resolve against.
                         ("$id", Value::String(_)) if depth > 0 => TOO_MUCH,
@@ -117,6 +125,8 @@ mod tests {
         assert!(is_reasonable(
             &json!({"properties": {"$id": {"type": "string"}}})
         ));
+        let patterns = |count: usize| json!({"allOf": vec![json!({"pattern": "\\pL{30}"}); count]});
+        assert!(is_reasonable(&patterns(100)) && !is_reasonable(&patterns(1000)));
         let itself = json!({"properties": {"child": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}}});
         assert!(!is_reasonable(&itself));
         let mut deep = json!({});

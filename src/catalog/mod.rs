@@ -271,7 +271,7 @@ impl Catalog {
 
     /// Compiles every schema now, so that a server reports unusable ones at its start.
     pub fn compile_schemas(&self, warnings: &mut Vec<Problem>) {
-        warnings.extend(self.tools.iter().filter_map(|tool| tool.schema_fault()));
+        warnings.extend(self.tools.iter().flat_map(|tool| tool.schema_faults()));
     }
 
     #[cfg(test)]

@@ -220,14 +220,14 @@ impl Tool {
         faults
     }
 
-    /// Why the schema can't be used, where it can't.
-    pub fn schema_fault(&self) -> Option<Problem> {
-        let fault = self.schema.fault()?;
-        Some(
-            Problem::new(format!("arguments are not checked: {fault}"))
+    /// What about the schema can't be used.
+    pub fn schema_faults(&self) -> impl Iterator<Item = Problem> {
+        let problem = |fault| {
+            Problem::new(fault)
                 .file(&self.provider.file)
-                .key(format!("tools.{}.input_schema", self.name)),
-        )
+                .key(format!("tools.{}.input_schema", self.name))
+        };
+        self.schema.faults().into_iter().map(problem)
     }
 
     /// The input schema as callers see it.

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::sync::Arc;
 
-use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, watch};
 
@@ -129,7 +128,7 @@ impl Local {
                 error => with_key_hint(error, called.or(unlisted), &session.snapshot.keyring),
             })?;
             Ok(Answered {
-                result: Printable::load(finished.output).await?,
+                result: loaded(finished.output).await?,
                 format: finished.format,
                 warnings: finished.warnings,
             })
@@ -308,29 +307,19 @@ impl Local {
 
 /// What a call gave.
 pub struct Answered {
-    pub result: Printable,
+    /// JSON text, in memory: a command formats it as a whole before it prints it.
+    pub result: Box<RawValue>,
     /// How the tool wants its result printed.
     pub format: ResultFormat,
     pub warnings: Vec<String>,
 }
 
-/// A result in memory: a command formats it as a whole before it prints it.
-pub enum Printable {
-    /// JSON text.
-    Raw(Box<RawValue>),
-    Json(Value),
-}
-
-impl Printable {
-    async fn load(output: Output) -> Result<Self, Failure> {
-        match output {
-            Output::Raw(raw) => Ok(Printable::Raw(raw)),
-            Output::Json(value) => Ok(Printable::Json(value)),
-            Output::Spooled(json) => {
-                let loaded = Answer::Spooled(json).into_raw().await;
-                let failed = |e| Failure::new(Code::ExecutionFailed, "the answer").because(e);
-                loaded.map(Printable::Raw).map_err(failed)
-            }
+async fn loaded(output: Output) -> Result<Box<RawValue>, Failure> {
+    match output {
+        Output::Raw(raw) => Ok(raw),
+        Output::Spooled(json) => {
+            let loaded = Answer::Spooled(json).into_raw().await;
+            loaded.map_err(|e| Failure::new(Code::ExecutionFailed, "the answer").because(e))
         }
     }
 }

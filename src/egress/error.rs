@@ -1,4 +1,4 @@
-use crate::error::{Code, UpstreamFailure, UpstreamFault};
+use crate::error::{Code, Shortage, UpstreamFailure, UpstreamFault};
 
 /// Why a request of a tool did not reach its server, or its answer did not come back. No text tells
 /// a path or a query, which could hold a credential.
@@ -15,6 +15,9 @@ pub enum EgressError {
     /// The answer is too big for memory, and there is no place for it on disk.
     #[error("the answer can't be kept: {0}")]
     Spool(String),
+    /// Of these, where there may be a place for it later.
+    #[error("the answer can't be kept: {0}")]
+    Busy(Shortage),
     /// The HTTP client can't be made: the CA file, mostly.
     #[error("{0}")]
     Setup(String),
@@ -34,6 +37,7 @@ impl EgressError {
             | EgressError::BadUrl(_)
             | EgressError::Spool(_)
             | EgressError::Setup(_) => "failed",
+            EgressError::Busy(shortage) => shortage.label(),
         }
     }
 
@@ -45,14 +49,25 @@ impl EgressError {
             EgressError::BadUrl(_)
             | EgressError::Blocked(_)
             | EgressError::Spool(_)
+            | EgressError::Busy(_)
             | EgressError::Setup(_) => None,
+        }
+    }
+
+    pub fn shortage(&self) -> Option<Shortage> {
+        if let EgressError::Busy(shortage) = self {
+            Some(*shortage)
+        } else {
+            None
         }
     }
 
     pub fn code(&self) -> Code {
         match self {
             EgressError::Request(fault) if fault.is_timeout() => Code::ProviderTimeout,
-            EgressError::Spool(_) | EgressError::Setup(_) => Code::ExecutionFailed,
+            EgressError::Spool(_) | EgressError::Busy(_) | EgressError::Setup(_) => {
+                Code::ExecutionFailed
+            }
             EgressError::Request(_)
             | EgressError::TooLarge(_)
             | EgressError::BadUrl(_)

@@ -65,10 +65,41 @@ pub enum CallError {
         /// The answer, as JSON text.
         raw: String,
     },
+    /// There is no room for the call at the moment.
+    #[error("Too busy: {0}")]
+    Busy(Shortage),
     /// A defect of ati.
     #[error("Internal error: {0}")]
     Internal(&'static str),
 }
+
+/// What all calls share, and what is used up at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Shortage {
+    #[error("the bodies of all calls together would need more memory than max_memory_bytes")]
+    Memory,
+    #[error("the temporary files of all calls together would need more than max_spool_bytes")]
+    Spool,
+    #[error("too many calls wait to be worked on")]
+    Queue,
+    #[error("the call's time was over before it was worked on")]
+    Time,
+}
+
+impl Shortage {
+    /// The label in metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Shortage::Memory => "memory_full",
+            Shortage::Spool => "spool_full",
+            Shortage::Queue => "compute_full",
+            Shortage::Time => "compute_timeout",
+        }
+    }
+}
+
+/// Seconds after which a call that found no room may find some.
+const RETRY_AFTER_SHORTAGE: u64 = 1;
 
 /// How the upstream of a route or a tool failed, for logs and metrics. It isn't a refusal of ati's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +137,11 @@ pub trait ExecFailure: Error + Send + Sync + 'static {
 
     /// None where ati ended the call itself.
     fn upstream_failure(&self) -> Option<UpstreamFailure>;
+
+    /// What ati had no room for, where it failed for that.
+    fn shortage(&self) -> Option<Shortage> {
+        None
+    }
 
     /// The error's text for the audit line, without arguments of the caller.
     fn audit_text(&self) -> String {
@@ -175,7 +211,10 @@ impl CallError {
             | CallError::ScopesExpired(_)
             | CallError::UpstreamDenied(_) => StatusCode::FORBIDDEN,
             CallError::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
-            CallError::ProviderDown { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            CallError::ProviderDown { .. } | CallError::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            CallError::Exec(error) if error.0.shortage().is_some() => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             CallError::Exec(_) => StatusCode::BAD_GATEWAY,
             CallError::Extraction { .. } | CallError::Internal(_) => {
                 StatusCode::INTERNAL_SERVER_ERROR
@@ -197,6 +236,7 @@ impl CallError {
             CallError::ProviderDown { .. } => "provider_down",
             CallError::Exec(error) => error.outcome(),
             CallError::Extraction { .. } => "extraction",
+            CallError::Busy(shortage) => shortage.label(),
             CallError::Internal(_) => "internal",
         }
     }
@@ -215,6 +255,7 @@ impl CallError {
             CallError::RateLimited { .. } => Code::RateExceeded,
             CallError::ProviderDown { .. } => Code::ProviderUnavailable,
             CallError::Exec(error) => error.code(),
+            CallError::Busy(_) => Code::ExecutionFailed,
             CallError::Extraction { .. } | CallError::Internal(_) => Code::ExecutionFailed,
         }
     }
@@ -236,6 +277,10 @@ impl CallError {
         | CallError::RateLimited { retry_after, .. } = self
         {
             Some(*retry_after)
+        } else if let CallError::Busy(_) = self {
+            Some(RETRY_AFTER_SHORTAGE)
+        } else if let CallError::Exec(error) = self {
+            error.0.shortage().map(|_| RETRY_AFTER_SHORTAGE)
         } else {
             None
         }

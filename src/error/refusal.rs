@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 
-use super::{BearerFault, CallError, UpstreamFailure, Verdict};
+use super::{BearerFault, CallError, Shortage, UpstreamFailure, Verdict};
 
 /// Why a request was not served. The only place where an error status is chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -334,7 +334,8 @@ impl Refusal {
             }
             Refusal::Call(error) => match error.as_ref() {
                 // Where the body ends isn't known, or too far off.
-                CallError::UnreadableBody(_) => AfterRefusal::Close,
+                CallError::UnreadableBody(_)
+                | CallError::Busy(Shortage::Memory | Shortage::Spool) => AfterRefusal::Close,
                 CallError::InvalidRequest(_)
                 | CallError::UnknownTool(_)
                 | CallError::OutOfScope(_)
@@ -346,6 +347,7 @@ impl Refusal {
                 | CallError::ProviderDown { .. }
                 | CallError::Exec(_)
                 | CallError::Extraction { .. }
+                | CallError::Busy(Shortage::Queue | Shortage::Time)
                 | CallError::StrayWords(_)
                 | CallError::Internal(_) => AfterRefusal::KeepOpen,
             },

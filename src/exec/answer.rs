@@ -1,6 +1,6 @@
 //! The result of an executor: JSON text, in memory or, where it is too big for that, in a spool.
 
-use std::io;
+use std::io::{self, Read as _};
 
 use bytes::Bytes;
 use futures::Stream;
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use tokio::task::spawn_blocking;
 
 use crate::json;
-use crate::spool::{SpoolError, Spooled};
+use crate::spool::Spooled;
 
 pub enum Answer {
     Memory(Box<RawValue>),
@@ -26,11 +26,30 @@ impl Answer {
         serde_json::from_slice(body).unwrap_or_else(|_| text(body))
     }
 
+    /// Bytes of the answer's body.
+    pub fn size(&self) -> u64 {
+        match self {
+            Answer::Memory(raw) => raw.get().len() as u64,
+            Answer::Spooled(spooled) => spooled.body_length(),
+        }
+    }
+
     /// The whole text in memory, for what has to look into it.
-    pub async fn into_raw(self) -> Result<Box<RawValue>, SpoolError> {
+    pub async fn into_raw(self) -> io::Result<Box<RawValue>> {
         match self {
             Answer::Memory(raw) => Ok(raw),
-            Answer::Spooled(spooled) => spooled.into_raw().await,
+            Answer::Spooled(spooled) => {
+                let read = spawn_blocking(move || spooled.into_raw_blocking()).await;
+                read.unwrap_or_else(|e| Err(io::Error::other(e)))
+            }
+        }
+    }
+
+    /// As [`Answer::into_raw`], for use on blocking threads only.
+    pub fn into_raw_blocking(self) -> io::Result<Box<RawValue>> {
+        match self {
+            Answer::Memory(raw) => Ok(raw),
+            Answer::Spooled(spooled) => spooled.into_raw_blocking(),
         }
     }
 }
@@ -44,14 +63,10 @@ pub struct SpooledJson {
 }
 
 impl SpooledJson {
-    /// Checks the body, on a blocking thread.
-    pub async fn check(body: Spooled) -> Self {
-        let reader = body.blocking_reader();
-        let valid = spawn_blocking(move || json::is_valid(reader)).await;
-        SpooledJson {
-            body,
-            is_text: !valid.unwrap_or(false),
-        }
+    /// Checks the body. It blocks on the disk: for use on blocking threads only.
+    pub fn check_blocking(body: Spooled) -> Self {
+        let is_text = !json::is_valid(body.blocking_reader());
+        SpooledJson { body, is_text }
     }
 
     /// The length of the JSON text, where it is known without reading it.
@@ -73,8 +88,9 @@ impl SpooledJson {
         }
     }
 
-    async fn into_raw(self) -> Result<Box<RawValue>, SpoolError> {
-        let whole = self.body.head(usize::MAX).await?;
+    fn into_raw_blocking(self) -> io::Result<Box<RawValue>> {
+        let mut whole = Vec::new();
+        self.body.blocking_reader().read_to_end(&mut whole)?;
         Ok(Answer::from_bytes(&whole))
     }
 }
@@ -124,7 +140,7 @@ mod tests {
     async fn spooled(body: &[u8]) -> SpooledJson {
         let mut spool = Spool::new(0, Quota::new(1 << 20));
         spool.write(body).await.unwrap();
-        SpooledJson::check(spool.finish().await.unwrap()).await
+        SpooledJson::check_blocking(spool.finish().await.unwrap())
     }
 
     async fn text(spooled: SpooledJson) -> String {
@@ -159,7 +175,7 @@ mod tests {
                     .is_none_or(|len| len == whole.len() as u64)
             );
             assert_eq!(text(json).await, whole);
-            let raw = spooled(body).await.into_raw().await.unwrap();
+            let raw = spooled(body).await.into_raw_blocking().unwrap();
             assert_eq!(raw.get(), whole);
         }
     }

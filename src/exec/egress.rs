@@ -9,6 +9,7 @@ use url::{Origin, Url};
 use super::ExecContext;
 use crate::credential::{Attachment, Redactor, query};
 use crate::egress::{Blocked, Clients, EgressError, fault};
+use crate::error::Shortage;
 use crate::spool::{Spool, SpoolError, Spooled};
 
 /// The pooled client for connections from this address.
@@ -125,6 +126,9 @@ pub async fn read_redacted(
 
 /// The error of a call whose answer can't be kept.
 pub fn not_spooled(error: SpoolError) -> EgressError {
+    if error.is_shortage() {
+        return EgressError::Busy(Shortage::Spool);
+    }
     let cause = error.source().map(|cause| format!(": {cause}"));
     EgressError::Spool(format!("{error}{}", cause.unwrap_or_default()))
 }

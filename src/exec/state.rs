@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::credentials::GeneratorRuns;
 use super::mcp;
+use crate::budget::Budget;
 use crate::config::ToolSettings;
 use crate::credential::{Attachment, CredentialError};
-use crate::runtime::{RateWindows, RenewingCache};
+use crate::runtime::{ComputePool, RateWindows, RenewingCache};
 use crate::spool::Quota;
 
 pub struct SharedState {
@@ -17,6 +18,10 @@ pub struct SharedState {
     pub sessions: mcp::Sessions,
     /// The disk space that bodies of calls may take together.
     pub spools: Arc<Quota>,
+    /// The memory that bodies of calls may take together.
+    pub memory: Arc<Budget>,
+    /// Where the work on calls is done that may take long.
+    pub compute: ComputePool,
 }
 
 impl SharedState {
@@ -27,6 +32,8 @@ impl SharedState {
             rates: RateWindows::new(ati_dir),
             sessions: mcp::Sessions::default(),
             spools: Quota::new(limits.max_spool_bytes),
+            memory: Budget::new(limits.max_memory_bytes),
+            compute: ComputePool::default(),
         }
     }
 }

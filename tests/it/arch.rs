@@ -21,6 +21,7 @@ const LAYERS: &[&[&str]] = &[
         "request_id",
         "spool",
         "backoff",
+        "budget",
         "single_flight",
     ],
     &["keyring"],

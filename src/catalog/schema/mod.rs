@@ -1,6 +1,7 @@
 //! A tool's `input_schema`: the arguments' names, where each goes, and their validation.
 
 mod coerce;
+mod steps;
 mod style;
 mod types;
 mod unknown;
@@ -16,6 +17,7 @@ use serde_json::{Map, Value};
 pub use style::{Form, Style};
 pub use types::Types;
 pub use unknown::Unknown;
+pub use validation::Converted;
 
 use super::words::Words;
 use crate::json::Members;
@@ -167,22 +169,32 @@ impl Schema {
         self.by_name.get(name).map(|place| &self.properties[*place])
     }
 
-    /// Why the schema itself can't be used.
-    pub fn fault(&self) -> Option<String> {
+    /// Compiles it, and says what about it can't be used.
+    pub fn faults(&self) -> Vec<String> {
         if self.value.is_null() {
-            return None;
+            return Vec::new();
         }
-        let (validator, fault) = match validation::build(&self.value) {
-            Ok(validator) => (Some(validator), None),
-            Err(fault) => (None, Some(fault)),
+        let (validator, faults) = match validation::build(&self.value) {
+            Ok(built) => {
+                let without = |what| format!("arguments are checked without {what}");
+                let left_out = built.left_out.into_iter().map(without);
+                (Some(built.validator), left_out.collect())
+            }
+            Err(fault) => (None, vec![format!("arguments are not checked: {fault}")]),
         };
         let _ = self.validator.set(validator);
-        fault
+        faults
     }
 
-    /// Resolves names, fills in defaults, converts types, then validates. `words` are those of a
-    /// command line, where the arguments come from one.
+    /// Converts, then validates.
     pub fn prepare(&self, args: Map<String, Value>, words: &Words<'_>) -> Result<Prepared, Unfit> {
+        self.check(self.convert(args, words)?)
+    }
+
+    /// Resolves names, fills in defaults and converts types. `words` are those of a command line,
+    /// where the arguments come from one. Takes time with the number of arguments and properties,
+    /// and not more.
+    pub fn convert(&self, args: Map<String, Value>, words: &Words<'_>) -> Result<Converted, Unfit> {
         let (mut args, renamed) = self.rename(args);
         let in_body = |property: &Property| property.location == Some(Location::Body);
         let no_body = self.body.optional
@@ -207,23 +219,10 @@ impl Schema {
             }
         }
         let unknown = self.unknown(&args);
-        if self.value.is_null() {
-            return Ok(Prepared { args, unknown });
-        }
-        let args = Value::Object(args);
-        let validator = self
-            .validator
-            .get_or_init(|| validation::build(&self.value).ok());
-        if let Some(validator) = validator
-            && let Err(error) = validator.validate(&args)
-        {
-            return Err(self.with_likely_name(validation::unfit(&error), &unknown));
-        }
-        let args = match args {
-            Value::Object(args) => args,
-            _ => Map::new(),
-        };
-        Ok(Prepared { args, unknown })
+        Ok(Converted {
+            args: Value::Object(args),
+            unknown,
+        })
     }
 
     /// Puts back the digits of numbers that have to be strings: `1.10` and long numbers lose some

@@ -62,12 +62,60 @@ fn refused_argument_is_named_and_its_value_is_not_quoted() {
 #[test]
 fn invalid_schema_accepts_anything_and_is_reported() {
     let bad = Schema::new(json!({"type": "objekt", "properties": {"a": {"type": "string"}}}));
-    assert!(bad.fault().is_some());
+    assert_eq!(bad.faults().len(), 1);
     assert!(prepare_by(&bad, json!({}), &[]).is_ok());
-    assert_eq!(schema().fault(), None);
+    assert!(schema().faults().is_empty());
     let outside = Schema::new(json!({"$ref": "http://127.0.0.1:1/x.json"}));
-    assert!(outside.fault().is_some());
+    assert_eq!(outside.faults().len(), 1);
 }
+
+#[test]
+fn pattern_that_cannot_be_compiled_is_left_out_alone_and_reported() {
+    let schema = Schema::new(json!({
+        "properties": {
+            "file": {"pattern": "^[a-z]+$"},
+            "other": {"pattern": "(", "maxLength": 3},
+            "pattern": {"const": {"pattern": "("}},
+            "names": {
+                "patternProperties": {"^[": {}, "^x": {"type": "integer"}},
+                "additionalProperties": false,
+            },
+        },
+    }));
+    let faults = schema.faults();
+    assert_eq!(faults.len(), 2, "{faults:?}");
+    assert_eq!(
+        faults[0],
+        "arguments are checked without the pattern '(' of other, which can't be compiled"
+    );
+    let check = |args: Value| prepare_by(&schema, args, &[]).map_err(|unfit| unfit.name);
+    let refused = |args: Value| check(args).unwrap_err();
+    assert_eq!(refused(json!({"file": "../../etc/passwd"})), "file");
+    assert_eq!(refused(json!({"other": "four"})), "other");
+    assert_eq!(refused(json!({"pattern": {"pattern": "x"}})), "pattern");
+    assert_eq!(refused(json!({"names": {"x1": "no number"}})), "names.x1");
+    let good = json!({"file": "a", "other": "((", "pattern": {"pattern": "("}, "names": {"[": 1}});
+    assert!(check(good).is_ok());
+}
+
+#[test]
+fn arguments_too_costly_to_check_are_refused_and_cheap_ones_are_known_as_such() {
+    let parts = vec![json!({"not": {"const": 0}}); 9000];
+    let schema = Schema::new(json!({"properties": {"l": {"items": {"allOf": parts}}}}));
+    let converted = |count: usize| {
+        let args = json!({"l": vec!["y"; count]});
+        let args = args.as_object().unwrap().clone();
+        schema.convert(args, &Words::parse(&[])).unwrap()
+    };
+    // Not compiled yet, which is no work for a worker.
+    assert!(!schema.is_cheap(&converted(0)));
+    assert!(schema.faults().is_empty());
+    assert!(schema.is_cheap(&converted(0)) && !schema.is_cheap(&converted(10)));
+    assert!(schema.check(converted(10)).is_ok());
+    let refused = schema.check(converted(190_000)).unwrap_err();
+    assert!(refused.what.starts_with("too costly to check"));
+}
+
 #[test]
 fn words_as_typed_win_over_what_was_read_from_them() {
     let schema = schema();

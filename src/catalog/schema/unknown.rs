@@ -10,6 +10,8 @@ use crate::text;
 
 /// How many of them are named.
 const MOST: usize = 3;
+/// Properties that a name is compared with: a suggestion must not cost more than the call.
+const MOST_COMPARED: usize = 500;
 /// Characters of a name that are repeated.
 const LONGEST: usize = 60;
 
@@ -61,6 +63,9 @@ impl Schema {
     }
 
     fn nearest(&self, name: &str) -> Option<&str> {
+        if self.properties.len() > MOST_COMPARED {
+            return None;
+        }
         let folded = fold(text::clip_chars(name, LONGEST));
         let known: Vec<String> = self
             .properties

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use clap::ValueEnum as _;
 use tracing::{debug, warn};
 
-use super::local::{Answered, Local, Printable};
+use super::local::{Answered, Local};
 use super::remote::Remote;
 use super::{Format, output};
 use crate::catalog::words::Words;
@@ -129,7 +129,7 @@ fn call_remote(
     });
     match outcome {
         Ok(called) => Ok(Answered {
-            result: Printable::Raw(called.result),
+            result: called.result,
             format: called.format,
             warnings: called.warning.into_iter().collect(),
         }),

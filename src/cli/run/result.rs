@@ -1,42 +1,32 @@
 //! Prints the result of a call.
 
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::layout;
 use crate::catalog::ResultFormat;
-use crate::cli::local::Printable;
 use crate::cli::{Format, output};
 
 /// The tool's own format counts where the caller wants text.
-pub fn print(result: &Printable, format: Format, wanted: ResultFormat) {
-    let parsed;
-    let value = match result {
-        Printable::Json(value) => value,
-        Printable::Raw(raw) => match serde_json::from_str(raw.get()) {
-            Ok(value) => {
-                parsed = value;
-                &parsed
-            }
-            // JSON that is nested too deep for serde_json is printed as it came.
-            Err(_) => return output::line(raw.get()),
-        },
+pub fn print(result: &RawValue, format: Format, wanted: ResultFormat) {
+    let Ok(value) = serde_json::from_str::<Value>(result.get()) else {
+        // JSON that is nested too deep for serde_json is printed as it came.
+        return output::line(result.get());
     };
     match (format, wanted) {
-        (Format::Json, _) | (Format::Text, ResultFormat::Json) => match result {
-            Printable::Raw(raw) => output::line(&layout::pretty(raw.get())),
-            Printable::Json(value) => output::pretty(value),
-        },
-        (Format::Text, ResultFormat::MarkdownTable) => match markdown(value) {
+        (Format::Json, _) | (Format::Text, ResultFormat::Json) => {
+            output::line(&layout::pretty(result.get()));
+        }
+        (Format::Text, ResultFormat::MarkdownTable) => match markdown(&value) {
             Some(table) => output::line(&table),
-            None => output::value(value, format),
+            None => output::value(&value, format),
         },
-        (Format::Text, ResultFormat::Raw) => output::exact(&match (result, value) {
+        (Format::Text, ResultFormat::Raw) => output::exact(&match value {
             // The upstream's text was no JSON.
-            (_, Value::String(text)) => text.clone(),
-            (Printable::Raw(raw), _) => raw.get().to_owned(),
-            (Printable::Json(value), _) => value.to_string(),
+            Value::String(text) => text,
+            _ => result.get().to_owned(),
         }),
-        _ => output::value(value, format),
+        _ => output::value(&value, format),
     }
 }
 

@@ -9,6 +9,7 @@ raw_section! {
         max_response_bytes: Positive,
         spool_bytes: Positive,
         max_spool_bytes: Positive,
+        max_memory_bytes: Positive,
         max_programs: Positive,
         timeout_seconds: PositiveSeconds,
     }
@@ -24,6 +25,8 @@ pub struct ToolSettings {
     pub spool_bytes: usize,
     /// Those files together.
     pub max_spool_bytes: u64,
+    /// The bodies of calls that are in memory, together.
+    pub max_memory_bytes: u64,
     /// Programs of `auth_generator` that run at a time. Calls beyond that wait, within their time.
     pub max_programs: usize,
     /// For one call: credentials, redirects and the answer's body included.
@@ -37,6 +40,7 @@ impl Default for ToolSettings {
             max_response_bytes: 64 << 20,
             spool_bytes: 1 << 20,
             max_spool_bytes: 1 << 30,
+            max_memory_bytes: 256 << 20,
             max_programs: 32,
             timeout: Duration::from_secs(60),
         }
@@ -55,6 +59,9 @@ impl RawTools {
             max_spool_bytes: self
                 .max_spool_bytes
                 .map_or(default.max_spool_bytes, |bytes| bytes as u64),
+            max_memory_bytes: self
+                .max_memory_bytes
+                .map_or(default.max_memory_bytes, |bytes| bytes as u64),
             max_programs: self.max_programs.unwrap_or(default.max_programs),
             timeout: self.timeout_seconds.unwrap_or(default.timeout),
         }

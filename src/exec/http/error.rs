@@ -1,6 +1,6 @@
 use crate::credential::CredentialError;
 use crate::egress::EgressError;
-use crate::error::{Code, ExecFailure, UpstreamFailure};
+use crate::error::{Code, ExecFailure, Shortage, UpstreamFailure};
 
 /// The longest URL that the HTTP client can send.
 pub const LONGEST_URL: usize = u16::MAX as usize - 1;
@@ -84,6 +84,14 @@ impl ExecFailure for HttpError {
             | HttpError::HeaderValue(_)
             | HttpError::LongUrl(_)
             | HttpError::Base64(_) => None,
+        }
+    }
+
+    fn shortage(&self) -> Option<Shortage> {
+        if let HttpError::Egress(error) = self {
+            error.shortage()
+        } else {
+            None
         }
     }
 

@@ -9,6 +9,7 @@ mod style;
 mod xai;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -20,33 +21,43 @@ use super::egress::{Redacted, not_spooled};
 use super::{Answer, ExecContext, SpooledJson};
 use crate::catalog::{Dialect, HttpInvocation, Tool};
 use crate::egress::EgressError;
-use crate::error::UpstreamFault;
+use crate::error::{Shortage, UpstreamFault};
+use crate::runtime::ComputeError;
+use crate::spool::SpoolError;
 use crate::text;
+use request::Wire;
 use send::Response;
 
 /// How much of an upstream's error body the caller gets.
 const LONGEST_ERROR: usize = 64 << 10;
+/// A body up to this size is looked through where it is: that takes a millisecond or two.
+const SMALL_BODY: u64 = 1 << 20;
+/// The same for the text of arguments, whose values are copied one by one.
+const SMALL_ARGUMENTS: usize = 64 << 10;
 /// Bytes of the longest character, so that none is cut in two before the text is clipped.
 const UTF8_LONGEST: usize = 4;
 
 /// One call of an HTTP tool.
 pub struct Request<'a> {
-    pub tool: &'a Tool,
+    pub tool: &'a Arc<Tool>,
     pub invocation: &'a HttpInvocation,
-    pub args: &'a Map<String, Value>,
+    pub args: Map<String, Value>,
+    /// Bytes of the text that the arguments were parsed from.
+    pub size: usize,
     /// The provider's, with its keys filled in where it has any.
     pub base_url: Cow<'a, str>,
 }
 
 pub async fn run(
-    request: &Request<'_>,
+    request: Request<'_>,
     credential: &CallCredential,
     context: ExecContext<'_>,
 ) -> Result<Answer, HttpError> {
+    let tool = request.tool;
     let exchange = exchange(request, credential, context);
     let result = tokio::time::timeout(context.limits.timeout, exchange).await;
     let result = result.unwrap_or(Err(EgressError::Request(UpstreamFault::Timeout).into()));
-    result.map_err(|error| match (error, request.tool.provider.base_url()) {
+    result.map_err(|error| match (error, tool.provider.base_url()) {
         // A key may be part of the host: the error shows the URL as the manifest has it.
         (HttpError::Egress(EgressError::Blocked(_)), Some(url)) if url.template.is_some() => {
             EgressError::Blocked(url.text.clone()).into()
@@ -56,18 +67,13 @@ pub async fn run(
 }
 
 async fn exchange(
-    request: &Request<'_>,
+    request: Request<'_>,
     credential: &CallCredential,
     context: ExecContext<'_>,
 ) -> Result<Answer, HttpError> {
-    let source = request.tool.provider.outbound.source;
-    let wire = match request.invocation.dialect {
-        Dialect::Plain => request::build(request, request.args)?,
-        Dialect::Agentic => {
-            let question = xai::question(&request.invocation.endpoint, request.args);
-            request::build(request, &question)?
-        }
-    };
+    let (provider, dialect) = (&request.tool.provider, request.invocation.dialect);
+    let source = provider.outbound.source;
+    let wire = build(request, context).await?;
     let mut attachment = obtain(credential, source, context).await?;
     let mut response = send::send(&wire, &attachment, source, context).await?;
     // One retry: a second refusal is not about the credential's age.
@@ -75,21 +81,72 @@ async fn exchange(
         attachment = obtain(credential, source, context).await?;
         response = send::send(&wire, &attachment, source, context).await?;
     }
-    let answer = into_answer(response).await?;
-    match request.invocation.dialect {
+    let provider = &provider.name;
+    let answer = into_answer(response, provider, context).await?;
+    match dialect {
         Dialect::Plain => Ok(answer),
         Dialect::Agentic => {
-            let whole = answer.into_raw().await.map_err(not_spooled)?;
-            Ok(Answer::Memory(xai::answer(&whole)?))
+            let is_small = answer.size() <= SMALL_BODY;
+            let look = move || {
+                let whole = answer.into_raw_blocking();
+                let whole = whole.map_err(|e| not_spooled(SpoolError::Disk(e)))?;
+                Ok(Answer::Memory(xai::answer(&whole)?))
+            };
+            compute(is_small, provider, context, look).await?
         }
     }
 }
 
-async fn into_answer(response: Response) -> Result<Answer, HttpError> {
+/// The request as it is sent. The arguments end with it: freeing many takes its time, too.
+async fn build(request: Request<'_>, context: ExecContext<'_>) -> Result<Wire, HttpError> {
+    let (tool, invocation) = (request.tool.clone(), request.invocation.clone());
+    let (base_url, args) = (request.base_url.into_owned(), request.args);
+    let build = move || match invocation.dialect {
+        Dialect::Plain => request::build(&tool, &invocation, &base_url, &args),
+        Dialect::Agentic => {
+            let question = xai::question(&invocation.endpoint, &args);
+            request::build(&tool, &invocation, &base_url, &question)
+        }
+    };
+    let is_small = request.size <= SMALL_ARGUMENTS;
+    compute(is_small, &request.tool.provider.name, context, build).await?
+}
+
+/// Does what is small where it is, and the rest on the threads for long work. Providers take turns.
+async fn compute<T: Send + 'static>(
+    is_small: bool,
+    provider: &str,
+    context: ExecContext<'_>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, EgressError> {
+    if is_small {
+        return Ok(work());
+    }
+    let time = context.limits.timeout;
+    let done = context.runtime.compute.run(provider, time, work).await;
+    done.map_err(|error| match error {
+        ComputeError::Full => EgressError::Busy(Shortage::Queue),
+        ComputeError::TimedOut => EgressError::Busy(Shortage::Time),
+        ComputeError::Failed => EgressError::Spool(error.to_string()),
+    })
+}
+
+async fn into_answer(
+    response: Response,
+    provider: &str,
+    context: ExecContext<'_>,
+) -> Result<Answer, HttpError> {
     if response.is_success() {
         return Ok(match response.body {
-            Redacted::Memory(body) => Answer::Memory(Answer::from_bytes(&body)),
-            Redacted::Spooled(body) => Answer::Spooled(SpooledJson::check(body).await),
+            Redacted::Memory(body) => {
+                let is_small = body.len() as u64 <= SMALL_BODY;
+                let check = move || Answer::Memory(Answer::from_bytes(&body));
+                compute(is_small, provider, context, check).await?
+            }
+            Redacted::Spooled(body) => {
+                let check = move || Answer::Spooled(SpooledJson::check_blocking(body));
+                compute(false, provider, context, check).await?
+            }
         });
     }
     let status = response.status();

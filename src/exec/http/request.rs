@@ -7,9 +7,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
 
-use super::{HttpError, Request, header_names, multipart, style};
-use crate::catalog::Tool;
+use super::{HttpError, header_names, multipart, style};
 use crate::catalog::schema::{Encoding, Location, Property, Schema, Style};
+use crate::catalog::{HttpInvocation, Tool};
 use crate::egress::{EgressError, is_http_url};
 
 const JSON: &str = "application/json";
@@ -33,24 +33,25 @@ struct Parts<'a> {
 }
 
 /// Builds the request. `args` are the caller's, or what the dialect made of them.
-pub fn build(request: &Request<'_>, args: &Map<String, Value>) -> Result<Wire, HttpError> {
-    let (tool, method) = (request.tool, &request.invocation.method);
+pub fn build(
+    tool: &Tool,
+    invocation: &HttpInvocation,
+    base_url: &str,
+    args: &Map<String, Value>,
+) -> Result<Wire, HttpError> {
+    let method = &invocation.method;
     let located = tool.schema.located;
     let parts = if located {
         by_location(tool, args)
     } else {
         by_method(method, args)
     };
-    let endpoint = &request.invocation.endpoint;
+    let endpoint = &invocation.endpoint;
     let path = match located {
         true => fill(endpoint, tool, &parts)?,
         false => endpoint.clone(),
     };
-    let url = join(
-        &request.base_url,
-        &path,
-        &style::query(parts.query.iter().copied()),
-    )?;
+    let url = join(base_url, &path, &style::query(parts.query.iter().copied()))?;
     let mut headers = HeaderMap::new();
     for (name, value, style) in &parts.headers {
         if let Some((name, value)) = header(tool, name, value, *style)? {
@@ -350,13 +351,7 @@ mod tests {
         let Invocation::Http(invocation) = &tool.invocation else {
             panic!()
         };
-        let request = Request {
-            tool,
-            invocation,
-            args: &args,
-            base_url: "https://up.example/v1/".into(),
-        };
-        build(&request, &args)
+        build(tool, invocation, "https://up.example/v1/", &args)
     }
 
     fn url(tool: &str, args: Value) -> String {

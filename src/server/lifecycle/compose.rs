@@ -30,6 +30,7 @@ use crate::server::listen::bind::{Addresses, Listeners};
 use crate::server::listen::workers::{self, Workers};
 use crate::server::{Server, Shared};
 use crate::telemetry::audit::Audit;
+use crate::telemetry::metrics::METRICS;
 
 /// A server process that has its parts, and doesn't accept yet.
 pub struct Composed {
@@ -70,6 +71,17 @@ impl Composed {
             ready: AtomicBool::new(true),
             pause_accepting: watch::Sender::new(false),
             shutdown: shutdown_receiver,
+        });
+        let services = Arc::downgrade(&shared.services);
+        METRICS.add_source(move |metrics| {
+            let Some(services) = services.upgrade() else {
+                return false;
+            };
+            let runtime = &services.runtime;
+            metrics.set_call_bytes(runtime.memory.used(), runtime.spools.used());
+            let (waiting, running) = runtime.compute.load();
+            metrics.set_compute_jobs(waiting, running);
+            true
         });
         let workers = workers::start(&shared)?;
         let handover_listeners = HandoverListeners::new(named_sockets(&server, &settings)?);

@@ -35,8 +35,12 @@ metrics! {
         "Always 1; the label is the version that runs.";
     bytes: Counter "ati_bytes_total" ["route", "direction"]
         "Bytes of bodies: `in` from callers, `out` to callers. A WebSocket's are counted at its end.";
+    call_memory: Gauge "ati_call_memory_bytes" []
+        "Memory that bodies of calls take, of `max_memory_bytes`.";
     certificate_expires: Gauge "ati_certificate_expires_timestamp_seconds" ["listener"]
         "When the certificate in use expires.";
+    compute_jobs: Gauge "ati_compute_jobs" ["state"]
+        "Long work on calls: parsing, validation, `extract`. `waiting` or `running`.";
     connections: Gauge "ati_connections" ["listener"]
         "Open client connections.";
     credential_missing: Gauge "ati_credential_missing" ["name"]
@@ -80,6 +84,8 @@ metrics! {
         "Requests by route, method and status class.";
     signatures: Counter "ati_signatures_total" ["mode", "reason"]
         "Checked signatures by the mode and the verdict, `valid` or what is wrong, in every mode.";
+    spool: Gauge "ati_spool_bytes" []
+        "Disk space that bodies and answers of calls take, of `max_spool_bytes`.";
     tool_calls: Counter "ati_tool_calls_total" ["provider", "tool", "outcome"]
         "Tool calls: `ok`, or the reason of the failure.";
     tool_durations: Durations "ati_tool_duration_seconds" ["provider"]
@@ -172,6 +178,20 @@ impl Metrics {
 
     pub fn connections(&self, listener: &str) -> IntGauge {
         self.table.connections.with([listener])
+    }
+
+    /// Bytes of bodies of calls in memory, and in temporary files.
+    pub fn set_call_bytes(&self, memory: u64, spool: u64) {
+        let set = |gauge: IntGauge, bytes: u64| gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        set(self.table.call_memory.with([]), memory);
+        set(self.table.spool.with([]), spool);
+    }
+
+    pub fn set_compute_jobs(&self, waiting: usize, running: usize) {
+        for (state, jobs) in [("waiting", waiting), ("running", running)] {
+            let jobs = i64::try_from(jobs).unwrap_or(i64::MAX);
+            self.table.compute_jobs.with([state]).set(jobs);
+        }
     }
 
     pub fn set_provider_up(&self, provider: &str, up: bool) {

@@ -5,6 +5,7 @@ mod credentials;
 mod escapes;
 mod generators;
 mod limits;
+mod long_work;
 mod oauth;
 mod refusals;
 mod reload;

@@ -108,12 +108,59 @@ fn answer_beyond_the_spool_quota_fails_the_call_and_frees_the_quota() {
         .tools("big", &api.url(), BEARER, &tool("big:get", ""))
         .tools("small", &small.url(), BEARER, &tool("small:get", ""))
         .start();
-    for _ in 0..3 {
+    for n in 1..=3 {
         let answer = proxy.call(None, "big:get", json!({}));
-        assert_eq!(answer.status, 502);
+        assert_eq!(answer.status, 503);
+        assert_eq!(answer.header("retry-after"), Some("1"));
         let error = answer.json()["error"].as_str().unwrap().to_owned();
         assert!(error.contains("the answer can't be kept"), "{error}");
         let answer = proxy.call(None, "small:get", json!({}));
         assert_eq!(answer.status, 200);
+        proxy.settles("ati_refusals_total{reason=\"spool_full\"}", f64::from(n));
     }
+    proxy.settles("ati_spool_bytes", 0.0);
+    // A body that doesn't fit gets the same answer.
+    let refused = proxy.call(None, "small:get", json!({"text": "y".repeat(BIG)}));
+    assert_eq!(refused.status, 503);
+    assert_eq!(refused.header("retry-after"), Some("1"));
+}
+
+#[test]
+fn bodies_beyond_the_memory_budget_get_503_until_there_is_room() {
+    let api = answering("{}".to_owned());
+    let conf = "[tools]\nspool_bytes = 1048576\nmax_memory_bytes = 3000000\n";
+    let proxy = start(&api, conf, "method = 'POST'");
+    let body = json!({"tool_name": "big:get", "args": {"text": "y".repeat(900_000)}}).to_string();
+    // Three callers that keep back the last byte of their bodies.
+    let mut waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let mut client = proxy.client();
+            let head = format!(
+                "POST /call HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            client.write(head.as_bytes());
+            client.write(&body.as_bytes()[..body.len() - 1]);
+            client
+        })
+        .collect();
+    let held = 3.0 * (body.len() as f64 - 1.0);
+    proxy.settles("ati_call_memory_bytes", held);
+    let refused = proxy.client().send("POST", "/call", &[], body.as_bytes());
+    assert_eq!(refused.status, 503);
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(
+        refused.json()["error"],
+        "Too busy: the bodies of all calls together would need more memory than max_memory_bytes"
+    );
+    proxy.settles("ati_refusals_total{reason=\"memory_full\"}", 1.0);
+    // A small call finds room, and those that wait are answered when they go on.
+    assert_eq!(proxy.call(None, "big:get", json!({})).status, 200);
+    for client in &mut waiting {
+        client.write(&body.as_bytes()[body.len() - 1..]);
+        assert_eq!(client.read(false).status, 200);
+    }
+    proxy.settles("ati_call_memory_bytes", 0.0);
+    let again = proxy.client().send("POST", "/call", &[], body.as_bytes());
+    assert_eq!(again.status, 200);
 }

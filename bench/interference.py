@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""How long others wait while two callers keep the edge busy with the worst arguments that a schema can have.
+
+A third caller sends requests to a route and cheap calls, one after the other, first with nothing else going on, then while two callers
+send costly ones without a pause: one whose check is refused as too costly (9000 subschemas, 190,000 items), and one just below that
+limit. Told are the third caller's median and 99th percentile, and the ratio of both. With --answers the two call a tool with
+`extract = "$..a"` on an answer of 8 MB instead.
+"""
+
+import argparse, collections, http.client, http.server, json, multiprocessing, os, socket, statistics, subprocess, tempfile, time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+
+
+class Upstream(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16
+    disable_nagle_algorithm = True
+    big = json.dumps({"rows": [{"b": {"c": [1, 2, 3]}}] * 300_000}).encode()
+
+    def do_GET(self):
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        body = self.big if self.path.startswith("/big") else b"{}"
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def manifests(work, upstream):
+    (work / "manifests").mkdir()
+    base = f'base_url = "http://127.0.0.1:{upstream}"\n'
+    checking = lambda name, parts: (
+        f'\n[[tools]]\nname = "{name}"\nmethod = "POST"\n[tools.input_schema]\ntype = "object"\n[tools.input_schema.properties.l]\n'
+        f'type = "array"\nitems = {{ allOf = [{"{ not = { const = 0 } }," * parts}] }}\n')
+    (work / "manifests" / "t.toml").write_text(
+        f'[provider]\nname = "t"\n{base}\n[[tools]]\nname = "t:cheap"\n[[tools]]\nname = "t:big"\nendpoint = "/big"\n'
+        'response = { extract = "$..a" }\n' + checking("t:refused", 9000) + checking("t:checked", 20))
+    (work / "manifests" / "r.toml").write_text(f'[provider]\nname = "r"\nhandler = "passthrough"\npath_prefix = "/r"\n{base}')
+
+
+def call(connection, tool, args):
+    body = json.dumps({"tool_name": tool, "args": args})
+    connection.request("POST", "/call", body, {"content-type": "application/json"})
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status
+
+
+def measure(port, seconds):
+    """Seconds of each request of the third caller: to the route, and calls."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    routes, calls = [], []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        began = time.perf_counter()
+        connection.request("GET", "/r/x")
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == 200
+        routes.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        assert call(connection, "t:cheap", {"q": "a"}) == 200
+        calls.append(time.perf_counter() - began)
+    return routes, calls
+
+
+def p99(times):
+    return sorted(times)[int(len(times) * 0.99)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--binary", default=TARGET / "ati")
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--answers", action="store_true")
+    options = parser.parse_args()
+    # In processes of their own: one interpreter runs one thread at a time.
+    upstream = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
+    multiprocessing.Process(target=upstream.serve_forever, daemon=True).start()
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        manifests(work, upstream.server_port)
+        port = free_port()
+        environment = dict(PATH=os.environ["PATH"], HOME=name, ATI_DIR=name, RUST_LOG="warn")
+        command = [str(options.binary), "proxy", "--port", str(port), "--ati-dir", name, "--enable-passthrough"]
+        edge = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            run(port, options)
+        finally:
+            edge.terminate()
+            edge.wait()
+
+
+def disturb(port, tool, args, stop, done):
+    body = json.dumps({"tool_name": tool, "args": args})
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    outcomes = {}
+    while not stop.is_set():
+        connection.request("POST", "/call", body, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        answer.read()
+        outcomes[tool, answer.status] = outcomes.get((tool, answer.status), 0) + 1
+    done.put(outcomes)
+
+
+def run(port, options):
+    for _ in range(200):
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            break
+        except OSError:
+            time.sleep(0.05)
+    measure(port, 1)
+    quiet = measure(port, options.seconds)
+    if options.answers:
+        costly = [("t:big", {}), ("t:big", {})]
+    else:
+        costly = [("t:refused", {"l": ["y"] * 190_000}), ("t:checked", {"l": ["y"] * 190_000})]
+    stop, done = multiprocessing.Event(), multiprocessing.SimpleQueue()
+    callers = [multiprocessing.Process(target=disturb, args=(port, *one, stop, done), daemon=True) for one in costly]
+    for caller in callers:
+        caller.start()
+    time.sleep(0.5)
+    disturbed = measure(port, options.seconds)
+    stop.set()
+    outcomes = collections.Counter()
+    for caller in callers:
+        outcomes.update(done.get())
+        caller.join(120)
+    for what, before, after in zip(["route", "call"], quiet, disturbed):
+        ms = lambda seconds: f"{seconds * 1000:.2f} ms"
+        print(f"{what}: quiet median {ms(statistics.median(before))}, p99 {ms(p99(before))}; disturbed median "
+              f"{ms(statistics.median(after))}, p99 {ms(p99(after))}, longest {ms(max(after))}; p99 ratio {p99(after) / p99(before):.2f}")
+    print("costly calls meanwhile:", ", ".join(f"{tool} {status}: {n}" for (tool, status), n in outcomes.items()))
+
+
+if __name__ == "__main__":
+    main()
