@@ -35,6 +35,9 @@ lint: deps
 	$(CARGO) fmt --all -- --check
 	$(CARGO) fmt --manifest-path tests/fuzz/Cargo.toml -- --check
 	$(CARGO) clippy --all-targets --quiet -- -D warnings
+	cp Cargo.lock tests/fuzz/Cargo.lock
+	$(CARGO) clippy --quiet --manifest-path tests/fuzz/Cargo.toml --bins \
+		--target-dir "$${CARGO_TARGET_DIR:-target}" -- -D warnings
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check bans licenses sources; \
 	 else echo "cargo-deny is not installed: bans, licenses and sources are not checked"; fi
 

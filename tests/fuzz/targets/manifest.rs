@@ -45,7 +45,7 @@ fuzz_target!(|data: &[u8]| {
     }
 
     let folder = empty_folder();
-    let specs = Specs::below(&folder);
+    let specs = Specs::of(&folder);
     let catalog = Catalog::build(
         &mut manifests,
         &specs,

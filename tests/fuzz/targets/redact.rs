@@ -53,6 +53,7 @@ fn json(text: &[u8], recipe: &mut Recipe<'_>) -> Vec<u8> {
     let mut out = String::new();
     for c in String::from_utf8_lossy(text).chars() {
         let choice = recipe.next();
+        let way = choice % 3;
         let must = matches!(c, '"' | '\\') || c < ' ';
         let short = match c {
             '"' | '\\' | '/' => Some(c),
@@ -64,10 +65,10 @@ fn json(text: &[u8], recipe: &mut Recipe<'_>) -> Vec<u8> {
             _ => None,
         };
         match short {
-            Some(letter) if choice % 3 == 1 || (must && choice % 3 == 0) => {
+            Some(letter) if way == 1 || (must && way == 0) => {
                 out.extend(['\\', letter]);
             }
-            _ if must || choice % 3 == 2 => {
+            _ if must || way == 2 => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     out += &match choice & 16 {
                         0 => format!("\\u{unit:04x}"),
