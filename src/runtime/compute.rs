@@ -13,8 +13,9 @@ use tokio::sync::oneshot;
 const MOST_WAITING: usize = 1024;
 /// Of these, the jobs of one owner.
 const MOST_WAITING_OF_ONE: usize = 256;
-/// The lowest priority there is: a worker that has something to do goes first.
-const NICE: i32 = 19;
+/// A lower priority than the workers': one that has something to do goes first. Not the lowest, so
+/// that big calls get on while an edge is busy.
+const NICE: i32 = 10;
 
 /// Why there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

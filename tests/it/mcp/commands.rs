@@ -49,9 +49,12 @@ fn run_on_mcp_failures_has_distinct_exit_codes() {
 fn tool_and_provider_commands_show_mcp_servers_and_their_state() {
     let setup = servers();
     let dir = setup.path();
-    let listed = ati(dir, &["tool", "list"]);
+    let listed = ati(dir, &["--verbose", "tool", "list"]);
     assert!(stdout(&listed).contains("s:echo"));
     assert!(stderr(&listed).contains("dead: "), "{}", stderr(&listed));
+    // Scripts read stderr together with the list.
+    let listed = ati(dir, &["tool", "list"]);
+    assert_eq!(stderr(&listed), "");
     let info: Value = serde_json::from_str(&stdout(&ati(dir, &["provider", "info", "s"]))).unwrap();
     assert_eq!(info["server"]["state"], "ready");
     assert_eq!(info["server"]["protocol"], "2025-06-18");
