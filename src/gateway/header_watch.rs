@@ -9,7 +9,7 @@ use crate::error::Refusal;
 /// Bytes of a request's header over HTTP/1. HTTP/2 has the same limit.
 pub const LARGEST_HEADER: usize = 64 << 10;
 
-const BLANKS: Refusal = Refusal::Malformed("blanks in the request line");
+const ODD_LINE: Refusal = Refusal::Malformed("blanks or control characters in the request line");
 
 /// Which request a client connection is at, and what its bytes look like before Pingora has parsed
 /// them. Pingora bounds single reads only, so the connection's task polls this to find a caller
@@ -40,10 +40,12 @@ struct Arrival {
     last: Vec<u8>,
     /// How many bytes had come on the connection by its end.
     last_at: u64,
-    /// The request line has more than two blanks.
-    has_odd_line: bool,
-    /// The beginning was read together with the body of an earlier request, and isn't kept here.
-    is_pipelined: bool,
+    line: RequestLine,
+    /// Where this request begins among the bytes of the connection isn't known: an earlier one came
+    /// together with others, was never inspected, or was changed by Pingora. It stays so.
+    is_unknown: bool,
+    /// The bytes of this request are accounted for.
+    is_accounted: bool,
     chunks: Option<ChunkCheck>,
     has_bad_chunk: bool,
 }
@@ -73,21 +75,26 @@ impl HeaderWatch {
         let early = received.checked_sub(accounted).map(|early| early as usize);
         let mut arrival = self.arrival.lock();
         let is_last = arrival.last_at == received;
-        match early.filter(|early| *early == 0 || (is_last && *early <= arrival.last.len())) {
+        let known = early.filter(|early| {
+            let is_kept = *early == 0 || (is_last && *early <= arrival.last.len());
+            is_kept && !arrival.is_unknown && arrival.is_accounted
+        });
+        match known {
             Some(early) => {
                 let begin = arrival.last.len() - early;
                 arrival.last.drain(..begin);
                 arrival.total = early;
-                arrival.is_pipelined = false;
             }
             None => {
-                self.accounted.store(received, Ordering::Relaxed);
+                arrival.is_unknown = true;
                 arrival.last.clear();
                 arrival.total = 0;
-                arrival.is_pipelined = true;
             }
         }
-        arrival.has_odd_line = has_blanks(&arrival.last);
+        let mut line = RequestLine::default();
+        line.scan(&arrival.last);
+        arrival.line = line;
+        arrival.is_accounted = false;
         arrival.last.shrink_to(8 << 10);
         drop(arrival);
         let next = (self.phase.load(Ordering::Relaxed) | 1) + 1;
@@ -120,9 +127,7 @@ impl HeaderWatch {
         self.received.store(received, Ordering::Relaxed);
         if self.phase().is_reading() {
             let mut arrival = self.arrival.lock();
-            if arrival.total == 0 {
-                arrival.has_odd_line = has_blanks(bytes);
-            }
+            arrival.line.scan(bytes);
             arrival.total += bytes.len();
             arrival.last_at = received;
             arrival.last.clear();
@@ -167,23 +172,26 @@ impl HeaderWatch {
         if header > LARGEST_HEADER {
             return Err(Refusal::HeaderTooLarge);
         }
-        // First: Pingora has escaped the blanks, so that the header is longer than what came.
-        if arrival.has_odd_line && !arrival.is_pipelined {
-            return Err(BLANKS);
+        // First: Pingora has escaped what it doesn't allow, so that the header is longer than what
+        // came.
+        if arrival.line.is_odd && !arrival.is_unknown {
+            return Err(ODD_LINE);
         }
-        if arrival.is_pipelined || arrival.total < header {
-            // What was read with the request before isn't here to be looked at.
+        arrival.is_unknown |= arrival.line.may_be_escaped || arrival.total < header;
+        if arrival.is_unknown {
             let unseen = match body {
                 BodyLength::Chunked => Inspected::UnseenChunks,
                 BodyLength::Known(_) => Inspected::Fine,
             };
             return Ok(unseen);
         }
+        arrival.is_accounted = true;
         let accounted = &self.accounted;
         let before = accounted.load(Ordering::Relaxed);
         match body {
             BodyLength::Known(length) => {
-                accounted.store(before + header as u64 + length, Ordering::Relaxed);
+                let end = (before + header as u64).saturating_add(length);
+                accounted.store(end, Ordering::Relaxed);
             }
             BodyLength::Chunked => {
                 accounted.store(before + header as u64, Ordering::Relaxed);
@@ -204,9 +212,12 @@ impl HeaderWatch {
         if !self.checking.swap(false, Ordering::Relaxed) {
             return;
         }
-        let chunks = self.arrival.lock().chunks.take();
-        if let Some(length) = chunks.and_then(|chunks| chunks.length()) {
-            self.accounted.fetch_add(length, Ordering::Relaxed);
+        let mut arrival = self.arrival.lock();
+        match arrival.chunks.take().and_then(|chunks| chunks.length()) {
+            Some(length) => {
+                self.accounted.fetch_add(length, Ordering::Relaxed);
+            }
+            None => arrival.is_unknown = true,
         }
     }
 
@@ -231,19 +242,47 @@ pub enum Inspected {
     UnseenChunks,
 }
 
-/// A request line has exactly two blanks (RFC 9112, 3).
-fn has_blanks(bytes: &[u8]) -> bool {
-    // Empty lines may come before it.
-    let start = bytes
-        .iter()
-        .position(|byte| !matches!(byte, b'\r' | b'\n'))
-        .unwrap_or(bytes.len());
-    let bytes = &bytes[start..];
-    let end = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len());
-    let blanks = bytes[..end]
-        .iter()
-        .filter(|byte| matches!(byte, b' ' | b'\t'));
-    blanks.count() > 2
+/// A request line as it comes, in any number of reads. It has exactly two blanks, and no control
+/// characters (RFC 9112, 3).
+#[derive(Debug, Default)]
+struct RequestLine {
+    has_begun: bool,
+    has_ended: bool,
+    blanks: u8,
+    after_cr: bool,
+    is_odd: bool,
+    /// It has characters that Pingora may replace by longer ones.
+    may_be_escaped: bool,
+}
+
+impl RequestLine {
+    fn scan(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            if self.has_ended {
+                return;
+            }
+            match byte {
+                // Empty lines may come before it.
+                b'\r' | b'\n' if !self.has_begun => {}
+                b'\n' => self.has_ended = true,
+                b'\r' => self.is_odd |= std::mem::replace(&mut self.after_cr, true),
+                _ => {
+                    self.has_begun = true;
+                    // A CR inside of the line.
+                    self.is_odd |= self.after_cr;
+                    match byte {
+                        b' ' => {
+                            self.blanks = self.blanks.saturating_add(1);
+                            self.is_odd |= self.blanks > 2;
+                        }
+                        0..=0x1f | 0x7f => self.is_odd = true,
+                        b'<' | b'>' | b'"' | 0x80.. => self.may_be_escaped = true,
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -335,6 +374,37 @@ mod tests {
     }
 
     #[test]
+    fn requests_after_one_that_was_not_inspected_are_taken_as_they_are() {
+        let get = "GET / HTTP/1.1\r\nuser-agent: a b c d\r\n\r\n";
+        // Refused before it was looked at; or its first byte came while another was served.
+        for early in ["", "G"] {
+            let watch = HeaderWatch::default();
+            watch.received(get.as_bytes()).unwrap();
+            watch.serving();
+            if !early.is_empty() {
+                watch.inspect(get.len(), BodyLength::Known(0)).unwrap();
+            }
+            watch.received(early.as_bytes()).unwrap();
+            watch.reading();
+            for _ in 0..2 {
+                watch.received(&get.as_bytes()[early.len()..]).unwrap();
+                let outcome = serve(&watch, get, BodyLength::Known(0));
+                assert_eq!(outcome, Ok(Inspected::Fine));
+                watch.reading();
+            }
+            watch
+                .received(format!("{CHUNKED}0\r\n\r\n").as_bytes())
+                .unwrap();
+            let chunked = serve(&watch, CHUNKED, BodyLength::Chunked);
+            assert_eq!(
+                chunked,
+                Ok(Inspected::UnseenChunks),
+                "the connection ends after it"
+            );
+        }
+    }
+
+    #[test]
     fn blanks_in_the_target_and_headers_without_end_are_noticed() {
         for (line, odd) in [
             ("GET /a HTTP/1.1\r\n", false),
@@ -342,11 +412,19 @@ mod tests {
             ("GET /a b HTTP/1.1\r\n", true),
             ("GET  /a HTTP/1.1\r\n", true),
             ("GET /a\tb HTTP/1.1\r\n", true),
+            ("GET /a?\x01 HTTP/1.1\r\n", true),
+            ("GET /a\rb HTTP/1.1\r\n", true),
+            ("GET /a?\"b\" HTTP/1.1\r\n", false),
         ] {
-            let watch = HeaderWatch::default();
-            watch.received(line.as_bytes()).unwrap();
-            let outcome = serve(&watch, line, BodyLength::Known(0));
-            assert_eq!(outcome == Err(BLANKS), odd, "{line}");
+            // In one read, and byte by byte.
+            for size in [line.len(), 1] {
+                let watch = HeaderWatch::default();
+                for piece in line.as_bytes().chunks(size) {
+                    watch.received(piece).unwrap();
+                }
+                let outcome = serve(&watch, line, BodyLength::Known(0));
+                assert_eq!(outcome == Err(ODD_LINE), odd, "{line}");
+            }
         }
         let watch = HeaderWatch::default();
         watch.received(&[b'x'; LARGEST_HEADER - 1]).unwrap();

@@ -34,6 +34,10 @@ pub enum SealError {
 }
 
 impl SessionKey {
+    pub fn is_same_as(&self, other: &SessionKey) -> bool {
+        self.0.expose() == other.0.expose()
+    }
+
     pub fn generate() -> Result<Self, SealError> {
         let mut bytes = zeroize::Zeroizing::new([0u8; KEY]);
         SystemRandom::new()

@@ -15,7 +15,7 @@ use super::announce::log_warnings;
 use super::notify;
 use super::reload_checks::warn_about_restart;
 use super::reload_checks::{check_kept_listeners, keep_listeners, lost_protections};
-use super::timed::{self, NoResult};
+use super::timed;
 use crate::catalog::mcp::{Listing, Listings};
 use crate::catalog::{Catalog, Provider, listing_cache};
 use crate::clock::unix_now;
@@ -107,8 +107,8 @@ pub struct Reloader {
     /// Held while a snapshot is swapped in, so that `current` doesn't change meanwhile. Not while
     /// one is built: a build that hangs on a file must hold up nothing else.
     state: Mutex<BuildState>,
-    /// Builds that took too long, and may still end.
-    overdue: AtomicUsize,
+    /// Builds under way, those that took too long included.
+    building: AtomicUsize,
     /// What MCP servers have listed, by provider.
     listings: Mutex<Listings>,
     /// Counts the reloads.
@@ -138,7 +138,7 @@ impl Reloader {
             current,
             turn: Mutex::new(()),
             state: Mutex::new(BuildState { session_key }),
-            overdue: AtomicUsize::new(0),
+            building: AtomicUsize::new(0),
             listings: Mutex::new(listings),
             generation: watch::Sender::new(0),
             last_report: Mutex::default(),
@@ -225,27 +225,30 @@ impl Reloader {
     /// Builds on a thread of its own, which is given up after [`LONGEST_BUILD`]: a file system that
     /// hangs must not hold up later reloads.
     fn build_in_time(self: &Arc<Self>, old: &Arc<Snapshot>) -> Result<Built, Vec<Problem>> {
-        let overdue = self.overdue.load(Ordering::Relaxed);
+        // One reload is made at a time: what is still being built here is overdue.
+        let overdue = self.building.load(Ordering::Relaxed);
         if overdue >= MOST_OVERDUE {
             let message = format!("{overdue} earlier reloads still wait for a file");
             return Err(vec![Problem::new(message)]);
         }
-        let (this, old) = (self.clone(), old.clone());
+        let (building, old) = (Building::begin(self), old.clone());
         let build = move || {
-            let session_key = this.state.lock().session_key.clone();
-            this.build(&old, session_key.as_ref())
+            let given = building.0.state.lock().session_key.clone();
+            let mut built = building.0.build(&old, given.as_ref());
+            let key = match &mut built {
+                Ok(built) => &mut built.session_key,
+                Err(failure) => &mut failure.session_key,
+            };
+            // Only a key that this build has read is kept: another may have replaced the one that it
+            // was given.
+            key.take_if(|key| given.as_ref().is_some_and(|given| given.is_same_as(key)));
+            built
         };
         let this = self.clone();
         let late = move |built: Result<Built, BuildFailure>| {
-            this.overdue.fetch_sub(1, Ordering::Relaxed);
             this.keep(built.map_or_else(|failure| failure.session_key, |built| built.session_key));
         };
-        // Counted first: the build may end as soon as it isn't waited for any more.
-        self.overdue.fetch_add(1, Ordering::Relaxed);
         let built = timed::run(LONGEST_BUILD, build, late);
-        if !matches!(built, Err(NoResult::Overdue(_))) {
-            self.overdue.fetch_sub(1, Ordering::Relaxed);
-        }
         match built {
             Ok(Ok(built)) => Ok(built),
             Ok(Err(failure)) => {
@@ -292,7 +295,9 @@ impl Reloader {
     fn swap(&self, mut built: Built) -> Arc<Snapshot> {
         let mut state = self.state.lock();
         let old = &*self.current.load_full();
-        state.session_key = built.session_key.take();
+        if let Some(fresh) = built.session_key.take() {
+            state.session_key = Some(fresh);
+        }
         log_warnings(&built.warnings);
         built.snapshot.adopt(old);
         forget_changed_credentials(old, &built.snapshot);
@@ -316,6 +321,22 @@ impl Reloader {
             }
         }
         listings
+    }
+}
+
+/// A build under way, counted until it ends, however it ends.
+struct Building(Arc<Reloader>);
+
+impl Building {
+    fn begin(reloader: &Arc<Reloader>) -> Self {
+        reloader.building.fetch_add(1, Ordering::Relaxed);
+        Building(reloader.clone())
+    }
+}
+
+impl Drop for Building {
+    fn drop(&mut self) {
+        self.0.building.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -80,7 +80,8 @@ impl HeadReader {
             return Poll::Ready(Ok(()));
         };
         let mut ended = false;
-        while !ended && head.len() < LONGEST_HEAD && end_of(head).is_none() {
+        let is_complete = |head: &[u8]| end_of(head).is_some() || has_bare_line_feed(head);
+        while !ended && head.len() < LONGEST_HEAD && !is_complete(head) {
             let mut space = [0; 4096];
             let mut more = ReadBuf::new(&mut space);
             ready!(stream.as_mut().poll_read(cx, &mut more))?;
@@ -128,10 +129,25 @@ fn end_of(head: &[u8]) -> Option<usize> {
     Some(end + 4)
 }
 
+/// Pingora takes a line feed alone for the end of a line. Such a head goes on as it is.
+fn has_bare_line_feed(head: &[u8]) -> bool {
+    let head = head.trim_ascii_start();
+    let end = end_of(head).unwrap_or(head.len());
+    let mut before = b'\0';
+    head[..end].iter().any(|byte| {
+        let bare = *byte == b'\n' && before != b'\r';
+        before = *byte;
+        bare
+    })
+}
+
 /// The same bytes with the authority of the target as the value of `Host`. None where there is
 /// nothing to replace, or more than one way to do it: Pingora decides about those.
 fn with_host_of_target(bytes: &[u8]) -> Option<Vec<u8>> {
     let (head, body) = bytes.split_at(end_of(bytes)?);
+    if has_bare_line_feed(head) {
+        return None;
+    }
     let mut lines = head
         .trim_ascii_start()
         .split_inclusive(|byte| *byte == b'\n');
@@ -186,6 +202,7 @@ mod tests {
             "GET http://u@a/ HTTP/1.1\r\nHost: b\r\n\r\n",
             "GET httpx://a/ HTTP/1.1\r\nHost: b\r\n\r\n",
             "GET http://a/ HTTP/1.1\r\nHost: b\r\n",
+            "GET http://a/ HTTP/1.1\nHost: b\n\nHost: c\r\n\r\n",
         ] {
             assert_eq!(rewritten(head), None, "{head}");
         }
