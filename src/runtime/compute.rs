@@ -139,8 +139,8 @@ impl Drop for ComputePool {
 impl Shared {
     /// What a thread does.
     fn work(&self) {
-        // Where the system refuses it, as the shipped unit does, the thread works at the priority of
-        // the others.
+        // Where the system refuses it, as the shipped unit does, the thread works at the priority
+        // of the others.
         let _ = rustix::process::setpriority_process(None, NICE);
         let mut queue = self.queue.lock();
         while !queue.closed {

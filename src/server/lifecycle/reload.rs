@@ -239,8 +239,8 @@ impl Reloader {
                 Ok(built) => &mut built.session_key,
                 Err(failure) => &mut failure.session_key,
             };
-            // Only a key that this build has read is kept: another may have replaced the one that it
-            // was given.
+            // Only a key that this build has read is kept: another may have replaced the one that
+            // it was given.
             key.take_if(|key| given.as_ref().is_some_and(|given| given.is_same_as(key)));
             built
         };
