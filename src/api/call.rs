@@ -4,13 +4,13 @@ use std::io::BufReader;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures::Stream;
 use futures::stream::{self, StreamExt as _};
 use http::header::CONTENT_LENGTH;
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::reply::not_json;
 use super::{BodyError, Reply, Request, Services, StreamError, context};
 use crate::auth::Identity;
 use crate::call::{self, Args, Finished, Output, Work};
@@ -32,6 +32,8 @@ struct CallBody {
     raw_args: Option<Vec<String>>,
 }
 
+/// The beginning of every good answer; a brace ends it.
+const OPEN: &[u8] = b"{\"result\":";
 /// Characters of a warning, which is sent in a header.
 const LONGEST_WARNING: usize = 500;
 /// White space before the object of a spooled body.
@@ -115,7 +117,7 @@ pub(super) async fn answer(
         _ = abandoned.wait_for(|end| *end) => return Err(Refusal::Overloaded),
     };
     let told = headers(&finished);
-    let mut reply = envelope(finished.output, limits.timeout).map_err(|e| not_json(id, &e))?;
+    let mut reply = envelope(finished.output, limits.timeout);
     reply.headers.extend(told);
     Ok(reply)
 }
@@ -204,36 +206,50 @@ async fn spooled_tool_name(body: &Spooled, work: &Work<'_>) -> Result<String, Re
 }
 
 /// `{"result": …}`. An unchanged answer of an upstream is copied as text, without parsing it.
-fn envelope(output: Output, timeout: Duration) -> Result<Reply, serde_json::Error> {
-    const OPEN: &[u8] = b"{\"result\":";
-    let mut body = Vec::from(OPEN);
+fn envelope(output: Output, timeout: Duration) -> Reply {
     match output {
         Output::Raw(raw) => {
+            let mut body = Vec::from(OPEN);
             body.reserve_exact(raw.get().len() + 1);
             body.extend_from_slice(raw.get().as_bytes());
+            body.push(b'}');
+            Reply::from_json(Bytes::from(body))
         }
         Output::Spooled(json) => {
-            let length = json.known_length();
-            let piece = |bytes| stream::once(async move { Ok(Bytes::from_static(bytes)) });
-            let seconds = json.body_length() / SLOWEST_BYTES_PER_SECOND;
-            let deadline = Instant::now() + timeout + Duration::from_secs(seconds);
-            let result = json.into_stream().map(move |piece| {
-                if Instant::now() > deadline {
-                    return Err("the caller reads too slowly".into());
-                }
-                piece.map_err(StreamError::from)
-            });
-            let body = piece(OPEN).chain(result).chain(piece(b"}"));
-            let content_type = HeaderValue::from_static("application/json");
-            let mut reply = Reply::stream(content_type, body.boxed());
-            if let Some(length) = length {
-                let around = OPEN.len() as u64 + 1;
-                let length = HeaderValue::from(length + around);
-                reply.headers.push((CONTENT_LENGTH, length));
-            }
-            return Ok(reply);
+            let (length, size) = (json.known_length(), json.body_length());
+            streamed(json.into_stream(), length, size, timeout)
+        }
+        Output::WithFiles(json) => {
+            let length = json.len();
+            streamed(json.into_stream(), Some(length), length, timeout)
         }
     }
-    body.push(b'}');
-    Ok(Reply::from_json(Bytes::from(body)))
+}
+
+/// An answer that is read from disk while it is sent. `length` is announced, where it is known;
+/// `size` is about how much will be sent.
+fn streamed(
+    result: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static,
+    length: Option<u64>,
+    size: u64,
+    timeout: Duration,
+) -> Reply {
+    let piece = |bytes| stream::once(async move { Ok(Bytes::from_static(bytes)) });
+    let seconds = size / SLOWEST_BYTES_PER_SECOND;
+    let deadline = Instant::now() + timeout + Duration::from_secs(seconds);
+    let result = result.map(move |piece| {
+        if Instant::now() > deadline {
+            return Err("the caller reads too slowly".into());
+        }
+        piece.map_err(StreamError::from)
+    });
+    let body = piece(OPEN).chain(result).chain(piece(b"}"));
+    let content_type = HeaderValue::from_static("application/json");
+    let mut reply = Reply::stream(content_type, body.boxed());
+    if let Some(length) = length {
+        let around = OPEN.len() as u64 + 1;
+        let length = HeaderValue::from(length + around);
+        reply.headers.push((CONTENT_LENGTH, length));
+    }
+    reply
 }

@@ -54,7 +54,7 @@ impl Reply {
 }
 
 /// A defect of ati: the caller learns no more than that, the log has the cause.
-pub(super) fn not_json(id: RequestId, cause: &serde_json::Error) -> Refusal {
+fn not_json(id: RequestId, cause: &serde_json::Error) -> Refusal {
     tracing::error!(request_id = %id, error = %cause, "an answer can't be written as JSON");
     Refusal::Internal
 }

@@ -29,7 +29,7 @@ use crate::error::{CallError, ExecError};
 use crate::exec::credentials::SharedCredentials;
 use crate::exec::http::HttpError;
 use crate::exec::mcp::{McpError, ToolListing};
-use crate::exec::{self, Answer, ExecContext, SharedState, SpooledJson, Watcher};
+use crate::exec::{self, Answer, ExecContext, JsonWithFiles, SharedState, SpooledJson, Watcher};
 use crate::keyring::Keyring;
 use crate::request_id::RequestId;
 use crate::telemetry::Throttle;
@@ -99,6 +99,8 @@ pub enum Output {
     Raw(Box<RawValue>),
     /// The same as `Raw`, where it is too big for memory.
     Spooled(SpooledJson),
+    /// JSON that holds files, which are read while it is sent.
+    WithFiles(JsonWithFiles),
 }
 
 /// A call that went well.

@@ -30,6 +30,7 @@ pub async fn shape(
         return Ok(match answer {
             Answer::Memory(raw) => Output::Raw(raw),
             Answer::Spooled(json) => Output::Spooled(json),
+            Answer::WithFiles(json) => Output::WithFiles(json),
         });
     };
     if let (Answer::Memory(raw), true) = (&answer, answer.size() <= SMALL_TEXT as u64) {
@@ -171,7 +172,7 @@ mod tests {
         let shaped = runtime.block_on(shape(tool, Answer::Memory(raw), &work, 1 << 20, id));
         shaped.map(|output| match output {
             Output::Raw(raw) => serde_json::from_str(raw.get()).unwrap(),
-            Output::Spooled(_) => panic!("it was in memory"),
+            _ => panic!("it was in memory"),
         })
     }
 

@@ -315,13 +315,13 @@ pub struct Answered {
 }
 
 async fn loaded(output: Output) -> Result<Box<RawValue>, Failure> {
-    match output {
-        Output::Raw(raw) => Ok(raw),
-        Output::Spooled(json) => {
-            let loaded = Answer::Spooled(json).into_raw().await;
-            loaded.map_err(|e| Failure::new(Code::ExecutionFailed, "the answer").because(e))
-        }
-    }
+    let answer = match output {
+        Output::Raw(raw) => Answer::Memory(raw),
+        Output::Spooled(json) => Answer::Spooled(json),
+        Output::WithFiles(json) => Answer::WithFiles(json),
+    };
+    let loaded = answer.into_raw().await;
+    loaded.map_err(|e| Failure::new(Code::ExecutionFailed, "the answer").because(e))
 }
 
 /// What the calls of one command are made with.

@@ -8,12 +8,14 @@ use futures::stream::{self, StreamExt as _};
 use serde_json::value::RawValue;
 use tokio::task::spawn_blocking;
 
+use super::JsonWithFiles;
 use crate::json;
 use crate::spool::Spooled;
 
 pub enum Answer {
     Memory(Box<RawValue>),
     Spooled(SpooledJson),
+    WithFiles(JsonWithFiles),
 }
 
 impl Answer {
@@ -31,6 +33,7 @@ impl Answer {
         match self {
             Answer::Memory(raw) => raw.get().len() as u64,
             Answer::Spooled(spooled) => spooled.body_length(),
+            Answer::WithFiles(json) => json.len(),
         }
     }
 
@@ -38,8 +41,8 @@ impl Answer {
     pub async fn into_raw(self) -> io::Result<Box<RawValue>> {
         match self {
             Answer::Memory(raw) => Ok(raw),
-            Answer::Spooled(spooled) => {
-                let read = spawn_blocking(move || spooled.into_raw_blocking()).await;
+            on_disk => {
+                let read = spawn_blocking(move || on_disk.into_raw_blocking()).await;
                 read.unwrap_or_else(|e| Err(io::Error::other(e)))
             }
         }
@@ -50,6 +53,7 @@ impl Answer {
         match self {
             Answer::Memory(raw) => Ok(raw),
             Answer::Spooled(spooled) => spooled.into_raw_blocking(),
+            Answer::WithFiles(json) => json.into_raw_blocking(),
         }
     }
 }

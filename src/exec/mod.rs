@@ -13,11 +13,13 @@ mod context;
 pub mod credentials;
 pub mod egress;
 pub mod http;
+mod json_with_files;
 pub mod mcp;
 mod progress;
 mod state;
 
 pub use answer::{Answer, SpooledJson};
 pub use context::ExecContext;
+pub use json_with_files::JsonWithFiles;
 pub use progress::{Progress, Watcher};
 pub use state::SharedState;
