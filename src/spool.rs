@@ -163,6 +163,16 @@ impl Spool {
         }
     }
 
+    /// Room for a body of this length: a buffer that grows is copied again and again.
+    pub fn with_room_for(mut self, length: u64) -> Self {
+        if let Storage::Memory(memory) = &mut self.storage
+            && length <= self.memory_limit as u64
+        {
+            memory.reserve_exact(length as usize);
+        }
+        self
+    }
+
     pub fn len(&self) -> u64 {
         self.len
     }
