@@ -165,10 +165,8 @@ impl Spool {
 
     /// Room for a body of this length: a buffer that grows is copied again and again.
     pub fn with_room_for(mut self, length: u64) -> Self {
-        if let Storage::Memory(memory) = &mut self.storage
-            && length <= self.memory_limit as u64
-        {
-            memory.reserve_exact(length as usize);
+        if let Storage::Memory(memory) = &mut self.storage {
+            memory.reserve_exact(self.memory_limit.min(length as usize));
         }
         self
     }
