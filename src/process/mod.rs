@@ -2,9 +2,17 @@
 //! environment, and are killed together with everything that they started.
 
 pub mod capabilities;
+mod channel;
+mod confine;
+mod launch;
 mod lineage;
+mod oversee;
+mod plan;
+pub mod program;
 mod resident;
+mod role;
 mod run_as;
+mod sandbox;
 mod supervisor;
 
 use std::ffi::OsString;
@@ -19,10 +27,12 @@ use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 use zeroize::Zeroizing;
 
+pub use confine::{Abilities, abilities};
 pub use lineage::{ProcessId, adopt_orphans, descends_from, kill_descendants, reap_adopted};
-pub use resident::{COMMAND as SUPERVISE, Lifeline, Resident, Streams, find_program, start};
+pub use resident::{Lifeline, Resident, Streams, find_program, start, use_executable};
+pub use role::run as run_hidden_command;
 pub use run_as::{Identity, RunAs};
-pub use supervisor::supervise;
+pub use sandbox::{Sandbox, close_to_programs};
 
 /// A program to run to its end.
 pub struct Spec {

@@ -115,6 +115,7 @@ async fn connect(
             args,
             env,
             run_as,
+            sandbox,
         } => {
             let mut env = env.clone();
             env.extend(attachment.environment());
@@ -123,6 +124,7 @@ async fn connect(
                 args: args.clone(),
                 env,
                 run_as: run_as.clone(),
+                sandbox: sandbox.clone(),
             };
             let streams = process::start(resident)
                 .await
