@@ -48,6 +48,7 @@ pub fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a
         runtime: &services.runtime,
         audit: &services.audit,
         counting: Counting::InMemory,
+        surroundings: Surroundings::Isolated,
         watcher: None,
     }
 }
