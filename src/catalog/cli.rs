@@ -11,6 +11,8 @@ use crate::error::Problem;
 /// What `cli_timeout_secs` and `cli_max_concurrent` are where a manifest doesn't say.
 const TIMEOUT_SECONDS: u64 = 120;
 const MOST_AT_A_TIME: usize = 8;
+/// More than a century: clocks can't count much further.
+const LONGEST_TIMEOUT: u64 = u32::MAX as u64;
 /// Bytes of a key's name that becomes the name of a file.
 const LONGEST_FILE_NAME: usize = 200;
 
@@ -111,7 +113,7 @@ impl Cli {
             command,
             default_args,
             env: variables,
-            timeout: Duration::from_secs(timeout.unwrap_or(TIMEOUT_SECONDS)),
+            timeout: Duration::from_secs(timeout.unwrap_or(TIMEOUT_SECONDS).min(LONGEST_TIMEOUT)),
             folder,
             most_at_a_time: most.unwrap_or(MOST_AT_A_TIME),
             output_args: s.take("cli_output_args").unwrap_or_default(),

@@ -217,9 +217,7 @@ impl Provider {
                 (owned(cli.keys()), Handler::Cli(Box::new(cli)))
             }
             HandlerKind::Passthrough => (Vec::new(), Handler::Passthrough),
-            HandlerKind::FileManager | HandlerKind::Unknown(_) => {
-                (Vec::new(), Handler::Absent)
-            }
+            HandlerKind::FileManager | HandlerKind::Unknown(_) => (Vec::new(), Handler::Absent),
         };
     }
 

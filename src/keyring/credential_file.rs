@@ -188,7 +188,6 @@ fn holds(file: &File, value: &Secret) -> io::Result<bool> {
         return Ok(false);
     }
     let mut content = zeroize::Zeroizing::new(Vec::with_capacity(value.len() + 1));
-    let mut file = file;
     file.take(value.len() as u64 + 1)
         .read_to_end(&mut content)?;
     Ok(*content == value)

@@ -105,6 +105,11 @@ pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Answer, CliEr
     output::answer(&finished.stdout, &attachment, provider, context).await
 }
 
+/// Refuses words that no program could get, whatever its manifest adds to them.
+pub fn check_words(words: &[String]) -> Result<(), CliError> {
+    size::check(words, std::iter::empty())
+}
+
 /// Writes the files of credentials.
 async fn prepare(
     env: Vec<(String, Value)>,

@@ -22,10 +22,7 @@ pub async fn answer(
         attachment.redact(&mut text);
         return Ok(Answer::Memory(Answer::from_bytes(&text)));
     }
-    let mut spool = Spool::new(
-        context.limits.spool_bytes,
-        context.runtime.spools.clone(),
-    );
+    let mut spool = Spool::new(context.limits.spool_bytes, context.runtime.spools.clone());
     let mut redactor = attachment.redactor();
     for piece in text.chunks(SMALL) {
         let clean = redactor.push(piece);

@@ -75,10 +75,9 @@ impl<'a> Turn<'a> {
     fn take(provider: &'a Provider) -> Option<Self> {
         let most = provider.most.saturating_mul(WAITING_PER_SLOT);
         let room = |waiting: usize| (waiting < most).then_some(waiting + 1);
-        let taken =
-            provider
-                .waiting
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
+        let taken = provider
+            .waiting
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
         taken.ok().map(|_| Turn(provider))
     }
 }
