@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use zeroize::Zeroizing;
+
 use crate::config::Section;
 use crate::credential::Template;
 use crate::error::Problem;
@@ -139,6 +141,17 @@ impl Cli {
             }
         }
         faults
+    }
+
+    /// The variables that hold no credential.
+    pub fn plain_env(&self) -> Vec<(String, Zeroizing<String>)> {
+        let plain = self.env.iter().filter_map(|(name, variable)| {
+            let Variable::Text(template) = variable else {
+                return None;
+            };
+            Some((name.clone(), Zeroizing::new(template.without_keys()?)))
+        });
+        plain.collect()
     }
 
     /// Names of the keyring entries in the program's environment.

@@ -133,6 +133,7 @@ impl Local {
                 result: loaded(finished.output).await?,
                 format: finished.format,
                 warnings: finished.warnings,
+                is_program: finished.is_program,
             })
         })?
     }
@@ -314,6 +315,8 @@ pub struct Answered {
     /// How the tool wants its result printed.
     pub format: ResultFormat,
     pub warnings: Vec<String>,
+    /// The tool is a program, and `--output` among its words was its own.
+    pub is_program: bool,
 }
 
 async fn loaded(output: Output) -> Result<Box<RawValue>, Failure> {
