@@ -80,8 +80,7 @@ fn run_local(local: &Local, command: Command, format: Format) -> Result<(), Fail
         Command::Info { name } => {
             let tool = local.visible(&name)?;
             let mut described = Described::from(tool.as_ref());
-            let program = tool.provider.cli();
-            described.help_text = program.and_then(program_help::ask);
+            described.help_text = program_help::ask(&tool.provider);
             info(&described, format);
         }
         Command::Search { query } => {

@@ -7,6 +7,7 @@ mod audit;
 mod causes;
 mod cli;
 mod completions;
+mod confinement;
 mod conformance;
 mod deploy;
 mod docs;

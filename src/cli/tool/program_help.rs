@@ -1,10 +1,14 @@
 //! What a program says about itself: `--help`, or else `help`. It gets no credentials.
 
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
+use crate::catalog::Provider;
 use crate::catalog::cli::Cli;
 use crate::cli::runtime;
-use crate::process::{self, Spec};
+use crate::process;
+use crate::process::program::{self, ProgramSpec, Status, Stdin};
+use crate::spool::{Quota, Spool};
 use crate::text::clip_chars;
 
 /// For both attempts together.
@@ -15,33 +19,48 @@ const LONGEST: usize = 3000;
 const MOST: usize = 1 << 20;
 
 /// None where the program can't be run, or says nothing in time.
-pub fn ask(cli: &Cli) -> Option<String> {
+pub fn ask(provider: &Provider) -> Option<String> {
+    let cli = provider.cli()?;
     let deadline = Instant::now() + TIME;
     let runtime = runtime().ok()?;
     ["--help", "help"].into_iter().find_map(|word| {
         let left = deadline.saturating_duration_since(Instant::now());
-        runtime.block_on(said(cli, word, left))
+        runtime.block_on(said(provider, cli, word, left))
     })
 }
 
-async fn said(cli: &Cli, word: &str, time: Duration) -> Option<String> {
+async fn said(provider: &Provider, cli: &Cli, word: &str, time: Duration) -> Option<String> {
     let words = cli.default_args.iter().map(String::as_str).chain([word]);
-    let spec = Spec {
+    let mut env = process::program_environment();
+    env.extend(cli.plain_env());
+    let spec = ProgramSpec {
         program: cli.command.clone(),
-        args: words.map(str::to_owned).collect(),
-        env: cli.plain_env(),
-        inherit: false,
+        args: words.map(OsString::from).collect(),
+        env,
+        cwd: cli.folder.clone(),
+        stdin: Stdin::Null,
         timeout: time,
-        max_output: MOST,
+        grace: Duration::ZERO,
+        max_stdout: MOST as u64,
+        max_stderr: MOST,
+        stdout: Spool::new(MOST, Quota::new(0)),
+        sandbox: provider.sandbox.clone(),
+        sandbox_read: Vec::new(),
+        sandbox_write: Vec::new(),
+        run_as: None,
+        remove: Vec::new(),
     };
-    let ended = process::run(spec).await.ok()?;
-    let (out, err) = (clean(&ended.stdout), clean(&ended.stderr));
-    match ended.code {
-        Some(0) if !out.is_empty() => Some(out),
-        Some(0) => Some(err).filter(|text| !text.is_empty()),
-        // Programs that don't know the word say how they are used, too, but not all of them.
-        _ => None,
+    let ended = program::run(spec).await.ok()?;
+    // A program that doesn't know the word says so, and that is no help.
+    if ended.status != Status::Code(0) {
+        return None;
     }
+    let out = clean(ended.stdout.in_memory().unwrap_or_default());
+    let text = match out.is_empty() {
+        true => clean(&ended.stderr.to_bytes()),
+        false => out,
+    };
+    Some(text).filter(|text| !text.is_empty())
 }
 
 /// Without what a terminal would act on.

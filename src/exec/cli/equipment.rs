@@ -27,7 +27,7 @@ pub struct Equipment {
 impl Equipment {
     pub async fn prepare(
         cli: &Cli,
-        env: Vec<(String, Value)>,
+        env: &[(String, Value)],
         context: ExecContext<'_>,
     ) -> Result<Self, CliError> {
         let mut equipment = Equipment {
@@ -38,22 +38,25 @@ impl Equipment {
         };
         for (name, value) in env {
             let value = match value {
-                Value::Text(text) => text,
+                Value::Text(text) => text.clone(),
                 Value::File {
                     key,
                     credential,
                     lasting,
                 } => {
-                    let (folder, file) = (context.runtime.credential_files.clone(), key.clone());
+                    let folder = context.runtime.credential_files.clone();
+                    let (file, credential, lasting) = (key.clone(), credential.clone(), *lasting);
                     let lent = blocking(move || folder.lend(&file, &credential, lasting)).await;
-                    let why = |e: io::Error| e.to_string();
-                    let file = lent.map_err(|e| CliError::CredentialFile { key, why: why(e) })?;
+                    let file = lent.map_err(|e| CliError::CredentialFile {
+                        key: key.clone(),
+                        why: e.to_string(),
+                    })?;
                     let path = file.path().to_string_lossy().into_owned();
                     equipment.files.push(file);
                     Zeroizing::new(path)
                 }
             };
-            equipment.env.push((name, value));
+            equipment.env.push((name.clone(), value));
         }
         if context.surroundings == Surroundings::Isolated && equipment.given_folder.is_none() {
             let made = blocking(|| tempfile::Builder::new().prefix("ati-call-").tempdir()).await;

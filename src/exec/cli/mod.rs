@@ -4,14 +4,15 @@
 //! run
 //!   ProgramSlots::enter      slots.rs: room for one more program of this provider
 //!   credentials::obtain      what a generator mints, as variables
-//!   prepare                  variables, credential files, the folder of the call
+//!   Equipment::prepare       equipment.rs: variables, credential files, the folder of the call
 //!   size::check              size.rs: what the system would refuse
 //!   [captures]               paths of the caller are replaced by ati's own
-//!   process                  the program, supervised, to its end
+//!   process::program::run    the program, supervised, to its end
 //!   [captures]               what the program wrote there
 //!   output::answer           output.rs: JSON or a text, redacted, spooled where it is big
 //! ```
 
+mod equipment;
 mod error;
 mod output;
 mod size;
@@ -20,7 +21,6 @@ mod slots;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::spawn_blocking;
 use zeroize::Zeroizing;
 
 pub use error::{CliError, Said};
@@ -31,12 +31,18 @@ use super::{Answer, ExecContext};
 use crate::catalog::Provider;
 use crate::catalog::cli::Cli;
 use crate::credential::Attachment;
-use crate::keyring::{CredentialFile, Secret};
-use crate::process::{self, Finished, ProcessError, Spec};
-use slots::{NoSlot, Slot};
+use crate::keyring::Secret;
+use crate::process::program::{self, ProgramOutcome, ProgramSpec, Status, Stdin};
+use crate::spool::Spool;
+use equipment::Equipment;
+use slots::NoSlot;
 
+/// How long a program has between SIGTERM and SIGKILL.
+const GRACE: Duration = Duration::from_secs(2);
 /// How much of what a failing program wrote is told.
 const LONGEST_ERROR: usize = 16 << 10;
+/// How much of its standard error is kept for that.
+const MOST_STDERR: usize = 64 << 10;
 
 /// One call of a program.
 pub struct Job<'a> {
@@ -71,12 +77,6 @@ pub enum Surroundings {
     Callers,
 }
 
-/// What a program needs while it runs.
-struct Prepared {
-    env: Vec<(String, Zeroizing<String>)>,
-    files: Vec<CredentialFile>,
-}
-
 pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Answer, CliError> {
     let (cli, provider) = (job.cli, &job.provider.name);
     let words: Vec<String> = cli.default_args.iter().chain(&job.words).cloned().collect();
@@ -87,22 +87,24 @@ pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Answer, CliEr
         NoSlot::TimedOut => CliError::Waited(provider.clone()),
     })?;
     let attachment = obtain(job.credential, job.provider.outbound.source, context).await?;
-    let mut prepared = prepare(job.env, context).await?;
-    prepared.env.extend(attachment.environment());
-    let variables = prepared.env.iter();
+    let mut equipment = Equipment::prepare(cli, &job.env, context).await?;
+    equipment.env.extend(attachment.environment());
+    let variables = equipment.env.iter();
     size::check(
         &words,
         variables.map(|(name, value)| name.len() + value.len() + 1),
     )?;
     // Captures: here the words are final, and paths of the caller can be replaced.
     context.trail.attempt();
-    let finished = {
+    let outcome = {
         let _wait = context.trail.wait();
-        execute(cli, words, prepared, slot, context).await?
+        let spec = spec(&job, words, &mut equipment, context);
+        let ended = program::run_holding(spec, (slot, equipment)).await;
+        ended.map_err(|error| CliError::of_program(error, cli))?
     };
-    check_end(&finished, &attachment, &job.secret_words)?;
+    check_end(&outcome, &attachment, &job.secret_words).await?;
     // Captures: here the program has ended well, and what it wrote can be collected.
-    output::answer(&finished.stdout, &attachment, provider, context).await
+    output::answer(outcome.stdout, &attachment, provider, context).await
 }
 
 /// Refuses words that no program could get, whatever its manifest adds to them.
@@ -110,101 +112,64 @@ pub fn check_words(words: &[String]) -> Result<(), CliError> {
     size::check(words, std::iter::empty())
 }
 
-/// Writes the files of credentials.
-async fn prepare(
-    env: Vec<(String, Value)>,
+fn spec(
+    job: &Job<'_>,
+    words: Vec<String>,
+    equipment: &mut Equipment,
     context: ExecContext<'_>,
-) -> Result<Prepared, CliError> {
-    let mut prepared = Prepared {
-        env: Vec::with_capacity(env.len()),
-        files: Vec::new(),
-    };
-    for (name, value) in env {
-        let value = match value {
-            Value::Text(text) => text,
-            Value::File {
-                key,
-                credential,
-                lasting,
-            } => {
-                let folder = context.runtime.credential_files.clone();
-                let name = key.clone();
-                let lent = spawn_blocking(move || folder.lend(&name, &credential, lasting)).await;
-                let lent = lent.unwrap_or_else(|e| Err(std::io::Error::other(e)));
-                let file = lent.map_err(|e| CliError::CredentialFile {
-                    key,
-                    why: e.to_string(),
-                })?;
-                let path = file.path().to_string_lossy().into_owned();
-                prepared.files.push(file);
-                Zeroizing::new(path)
-            }
-        };
-        prepared.env.push((name, value));
-    }
-    Ok(prepared)
-}
-
-/// Runs the program to its end.
-async fn execute(
-    cli: &Cli,
-    args: Vec<String>,
-    prepared: Prepared,
-    slot: Slot,
-    context: ExecContext<'_>,
-) -> Result<Finished, CliError> {
-    let files = Arc::new(prepared.files);
-    let spec = Spec {
+) -> ProgramSpec {
+    let (cli, provider, limits) = (job.cli, job.provider, context.limits);
+    ProgramSpec {
         program: cli.command.clone(),
-        args,
-        env: prepared.env,
-        inherit: false,
-        timeout: cli.timeout,
-        max_output: context.limits.max_response_bytes,
-    };
-    let finished = process::run_holding(spec, (slot, files.clone())).await;
-    // The last owner removes them, which may take its time.
-    let _ = spawn_blocking(move || drop(files)).await;
-    finished.map_err(|error| match error {
-        ProcessError::Timeout => CliError::Timeout(whole_seconds(cli.timeout)),
-        ProcessError::TooMuch(most) => CliError::TooMuch(most as u64),
-        ProcessError::Output(why) => CliError::Output(why),
-        ProcessError::Spawn(why) => CliError::Spawn {
-            command: cli.command.clone(),
-            why,
+        args: words.into_iter().map(Into::into).collect(),
+        env: std::mem::take(&mut equipment.env),
+        cwd: equipment.folder(),
+        stdin: match context.surroundings {
+            Surroundings::Isolated => Stdin::Null,
+            Surroundings::Callers => Stdin::Inherit,
         },
-    })
-}
-
-fn whole_seconds(time: Duration) -> u64 {
-    time.as_secs()
+        timeout: cli.timeout,
+        grace: GRACE,
+        max_stdout: limits.max_response_bytes as u64,
+        max_stderr: MOST_STDERR,
+        stdout: Spool::new(limits.spool_bytes, context.runtime.spools.clone()),
+        sandbox: provider.sandbox.clone(),
+        sandbox_read: equipment.files().collect(),
+        sandbox_write: equipment.own_folder().into_iter().collect(),
+        run_as: None,
+        remove: equipment.temporary().collect(),
+    }
 }
 
 /// An error where the program says that it failed, with what it wrote.
-fn check_end(
-    finished: &Finished,
+async fn check_end(
+    outcome: &ProgramOutcome,
     attachment: &Attachment,
     secret_words: &[String],
 ) -> Result<(), CliError> {
-    if finished.code == Some(0) {
+    if outcome.status == Status::Code(0) {
         return Ok(());
     }
+    let errors = outcome.stderr.to_bytes();
     // Some programs tell their errors on the other stream.
-    let written = match finished.stderr.trim_ascii() {
-        b"" => finished.stdout.trim_ascii(),
-        errors => errors,
+    let text = match errors.trim_ascii() {
+        b"" => {
+            let beginning = output::beginning(&outcome.stdout).await?;
+            attachment.redact_cut_text(&beginning, usize::MAX)
+        }
+        errors => attachment.redact_text(errors, usize::MAX),
     };
-    let text = attachment.redact_text(written, LONGEST_ERROR);
+    let text = output::shortened(text.trim());
     let secrets = secret_words.iter().map(String::as_bytes);
     let audited = Attachment::default().with_redacted(secrets);
     let said = Said {
-        audited: audited.redact_text(text.as_bytes(), LONGEST_ERROR),
+        audited: audited.redact_text(text.as_bytes(), usize::MAX),
         text,
     };
-    Err(match finished.code {
-        Some(code) => CliError::Exit { code, said },
-        None => CliError::Signal {
-            signal: "unknown".to_owned(),
+    Err(match outcome.status {
+        Status::Code(code) => CliError::Exit { code, said },
+        Status::Signal(number) => CliError::Signal {
+            signal: error::signal_name(number),
             said,
         },
     })

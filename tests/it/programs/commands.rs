@@ -18,7 +18,12 @@ const HELP: &str = r#"
 fn info_shows_the_help_of_a_program() {
     let env = "cli_env = { TOKEN = '${absent}', PLAIN = 'x' }";
     let setup = with_script(setup(), "tool", HELP, env);
-    let setup = with_script(setup, "words", "[ \"$1\" = help ] && yes | head -5000; [ \"$1\" = help ]", "");
+    let setup = with_script(
+        setup,
+        "words",
+        "[ \"$1\" = help ] && yes | head -5000; [ \"$1\" = help ]",
+        "",
+    );
     let setup = with_script(setup, "hangs", "cat; sleep 600", "");
     let setup = with_program(setup, "missing", "no-such-program", "");
     let dir = setup.path().to_owned();
@@ -40,7 +45,10 @@ fn info_shows_the_help_of_a_program() {
     assert!(info("hangs").get("help_text").is_none());
     assert!(info("missing").get("help_text").is_none());
     assert!(begun.elapsed() < Duration::from_secs(20));
-    let text = here(&dir).args(["--output", "text", "tool", "info", "tool"]).output().unwrap();
+    let text = here(&dir)
+        .args(["--output", "text", "tool", "info", "tool"])
+        .output()
+        .unwrap();
     let text = stdout(&text);
     for line in [
         "Tool:        tool\n",
@@ -80,10 +88,22 @@ fn providers_that_are_programs_are_shown_as_such() {
         assert_eq!(info[key], value, "{key}");
     }
     let file = dir.join("manifests/gcloud.toml");
-    let valid = here(dir).args(["provider", "validate", "--strict"]).arg(&file).output().unwrap();
+    let valid = here(dir)
+        .args(["provider", "validate", "--strict"])
+        .arg(&file)
+        .output()
+        .unwrap();
     assert!(valid.status.success(), "{}", stdout(&valid));
-    std::fs::write(&file, "[provider]\nname = 'x'\nhandler = 'cli'\ncli_command = 'x'\ncli_timeout_secs = 0").unwrap();
-    let invalid = here(dir).args(["provider", "validate"]).arg(&file).output().unwrap();
+    std::fs::write(
+        &file,
+        "[provider]\nname = 'x'\nhandler = 'cli'\ncli_command = 'x'\ncli_timeout_secs = 0",
+    )
+    .unwrap();
+    let invalid = here(dir)
+        .args(["provider", "validate"])
+        .arg(&file)
+        .output()
+        .unwrap();
     assert_eq!(invalid.status.code(), Some(2));
     assert!(stdout(&invalid).contains("cli_timeout_secs: it has to be at least 1"));
 }
@@ -91,31 +111,56 @@ fn providers_that_are_programs_are_shown_as_such() {
 #[test]
 fn check_finds_a_program_that_is_missing() {
     let setup = with_program(setup(), "here", "sh", "");
-    let good = here(setup.path()).args(["check", "--strict"]).output().unwrap();
+    let good = here(setup.path())
+        .args(["check", "--strict"])
+        .output()
+        .unwrap();
     let before = stdout(&good);
     assert!(!before.contains("cli_command"), "{before}");
     let setup = with_program(setup, "gone", "no-such-program", "cli_cwd = '/nonexistent'");
     for (args, code) in [(&["check"][..], 0), (&["check", "--strict"], 2)] {
         let output = here(setup.path()).args(args).output().unwrap();
         let text = stdout(&output);
-        assert_eq!(output.status.code(), Some(code), "{text} {}", stderr(&output));
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{text} {}",
+            stderr(&output)
+        );
         let report: Value = serde_json::from_str(&text).unwrap();
         let warnings: Vec<&Value> = report["warnings"].as_array().unwrap().iter().collect();
-        let about = |key: &str| warnings.iter().find(|it| it["key"] == key).unwrap()["message"].clone();
-        assert_eq!(about("provider.cli_command"), "'no-such-program': no such program in PATH");
+        let about =
+            |key: &str| warnings.iter().find(|it| it["key"] == key).unwrap()["message"].clone();
+        assert_eq!(
+            about("provider.cli_command"),
+            "'no-such-program': no such program in PATH"
+        );
         assert_eq!(about("provider.cli_cwd"), "'/nonexistent': no such folder");
     }
-    let doctor = here(setup.path()).args(["doctor", "--offline"]).output().unwrap();
+    let doctor = here(setup.path())
+        .args(["doctor", "--offline"])
+        .output()
+        .unwrap();
     let text = stdout(&doctor);
-    assert!(text.contains("'gone', cli_command: 'no-such-program'"), "{text}");
+    assert!(
+        text.contains("'gone', cli_command: 'no-such-program'"),
+        "{text}"
+    );
 }
 
 #[test]
 fn manifest_of_a_program_loads_without_a_warning() {
     let setup = with_program(setup(), "good", "sh", "cli_env = { A = 'x' }");
     let proxy = setup.start();
-    assert!(!proxy.log.text().contains("good.toml"), "{}", proxy.log.text());
+    assert!(
+        !proxy.log.text().contains("good.toml"),
+        "{}",
+        proxy.log.text()
+    );
     let listed = proxy.client().get("/tools").json();
     assert_eq!(listed[0]["name"], "good");
-    assert_eq!((&listed[0]["method"], &listed[0]["handler"]), (&json!("Get"), &json!("cli")));
+    assert_eq!(
+        (&listed[0]["method"], &listed[0]["handler"]),
+        (&json!("Get"), &json!("cli"))
+    );
 }

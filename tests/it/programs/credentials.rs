@@ -14,13 +14,16 @@ const ENV: &str = "cli_env = { FILE = '@{account}' }";
 /// Tells the name of its file and the length of what stands in it.
 const SHOW: &str = r#"echo "$(basename "$FILE") $(wc -c < "$FILE")""#;
 /// Waits for a file that its first word names, then tells what is in its credential file.
-const WAIT: &str = r#"touch "$1.begun"; while ! [ -e "$1" ]; do sleep 0.01; done; cut -c9- "$FILE""#;
+const WAIT: &str =
+    r#"touch "$1.begun"; while ! [ -e "$1" ]; do sleep 0.01; done; cut -c9- "$FILE""#;
 
 fn names(dir: &Path) -> Vec<String> {
     let Ok(all) = std::fs::read_dir(dir.join(".creds")) else {
         return Vec::new();
     };
-    let names = all.flatten().map(|it| it.file_name().into_string().unwrap());
+    let names = all
+        .flatten()
+        .map(|it| it.file_name().into_string().unwrap());
     names.collect()
 }
 
@@ -50,7 +53,9 @@ fn reload_leaves_the_file_of_a_running_program_alone() {
     let go = |name: &str| dir.join(name).to_str().unwrap().to_owned();
     std::thread::scope(|scope| {
         let old = scope.spawn(|| result(&proxy, "wait", &[&go("old")]));
-        eventually("the first program", || Path::new(&go("old.begun")).exists().then_some(()));
+        eventually("the first program", || {
+            Path::new(&go("old.begun")).exists().then_some(())
+        });
         crate::support::ati::write(&dir.join("credentials"), r#"{"account": "planted-new"}"#);
         proxy.reload();
         std::fs::write(go("new"), "").unwrap();
@@ -66,7 +71,8 @@ fn reload_leaves_the_file_of_a_running_program_alone() {
 fn tenants_have_files_of_their_own() {
     let (signer, public) = key_pair();
     let setup = with_script(setup(), "wait", WAIT, ENV);
-    let setup = setup.credentials(&json!({"account": "planted-all", "account@acme": "planted-acme"}));
+    let setup =
+        setup.credentials(&json!({"account": "planted-all", "account@acme": "planted-acme"}));
     let dir = setup.path().to_owned();
     let proxy = setup.jwt(&public).start();
     let go = dir.join("go").to_str().unwrap().to_owned();
@@ -84,7 +90,11 @@ fn tenants_have_files_of_their_own() {
         std::fs::write(&go, "").unwrap();
         for other in others {
             let (customer, told) = other.join().unwrap();
-            let expected = if customer == Some("acme") { "acme" } else { "all" };
+            let expected = if customer == Some("acme") {
+                "acme"
+            } else {
+                "all"
+            };
             assert_eq!(told, expected, "{customer:?}");
         }
     });
@@ -113,7 +123,12 @@ fn sealed_keyring_leaves_no_file_behind() {
     assert!(!dir.join("one-shot").exists());
     for _ in 0..3 {
         let told = result(&proxy, "show", &[]);
-        let name = told.as_str().unwrap().strip_suffix(" 14").unwrap().to_owned();
+        let name = told
+            .as_str()
+            .unwrap()
+            .strip_suffix(" 14")
+            .unwrap()
+            .to_owned();
         let random = name.strip_prefix("account_").unwrap();
         assert!(random.len() >= 16, "{name}");
         assert!(names(&dir).is_empty(), "{:?}", names(&dir));
@@ -123,7 +138,10 @@ fn sealed_keyring_leaves_no_file_behind() {
 #[test]
 fn credential_that_a_program_repeats_is_redacted() {
     let script = r#"cat "$FILE"; cat "$FILE" >&2; exit $1"#;
-    let setup = with_account(with_script(setup(), "repeat", script, ENV), "planted-{\"k\": 1}\n");
+    let setup = with_account(
+        with_script(setup(), "repeat", script, ENV),
+        "planted-{\"k\": 1}\n",
+    );
     let proxy = setup.start();
     assert_eq!(result(&proxy, "repeat", &["0"]), "[REDACTED]");
     let (_, error) = error(&proxy, "repeat", &["1"]);

@@ -21,7 +21,14 @@ fn with_documented_providers() -> Setup {
     add_script(setup.path(), "gh", GH);
     add_script(setup.path(), "gcloud", GCLOUD);
     for command in [
-        &["add-cli", "gh", "--command", "gh", "--env", "GH_TOKEN=${github_token}"][..],
+        &[
+            "add-cli",
+            "gh",
+            "--command",
+            "gh",
+            "--env",
+            "GH_TOKEN=${github_token}",
+        ][..],
         &[
             "add-cli",
             "gcloud",
@@ -120,10 +127,22 @@ fn google_workspace_manifest_runs_with_a_stand_in() {
     let shipped = include_str!("../../../manifests/google-workspace.toml");
     let setup = setup.manifest("google-workspace", shipped);
     let dir = setup.path().to_owned();
-    let run = ["run", "google_workspace", "--", "drive", "files", "list", "--params", "{\"pageSize\": 5}"];
+    let run = [
+        "run",
+        "google_workspace",
+        "--",
+        "drive",
+        "files",
+        "list",
+        "--params",
+        "{\"pageSize\": 5}",
+    ];
     let (output, text) = failed(here(&dir).args(run));
     assert_eq!(output.status.code(), Some(3));
-    assert!(text.contains("Missing keyring key: google_workspace_credentials"), "{text}");
+    assert!(
+        text.contains("Missing keyring key: google_workspace_credentials"),
+        "{text}"
+    );
     let proxy = setup
         .credentials(&json!({"google_workspace_credentials": "planted-{}"}))
         .start();
@@ -159,7 +178,11 @@ fn real_programs_give_json_or_text() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("CLI exited with code 129: "), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("CLI exited with code 129: "),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
@@ -167,7 +190,12 @@ fn program_is_found_in_the_path_of_its_own_variables() {
     let setup = Setup::new();
     add_script(setup.path(), "own", "echo found");
     let path = search_path(setup.path());
-    let setup = with_program(setup, "own", "own", &format!("cli_env = {{ PATH = '{path}' }}"));
+    let setup = with_program(
+        setup,
+        "own",
+        "own",
+        &format!("cli_env = {{ PATH = '{path}' }}"),
+    );
     let proxy = setup.start();
     assert_eq!(super::result(&proxy, "own", &[]), "found");
 }

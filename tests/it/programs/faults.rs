@@ -25,7 +25,11 @@ fn ends(marker: &str) {
 fn bounded(proxy: &Proxy, tool: &str) -> (u16, String) {
     let begun = Instant::now();
     let answer = error(proxy, tool, &[]);
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        begun.elapsed()
+    );
     answer
 }
 
@@ -43,7 +47,12 @@ fn each_failure_has_its_own_text_and_code() {
     }
     setup = with_program(setup, "missing", "no-such-program", "");
     let plain = setup.path().join("plain");
-    setup = with_program(setup.file("plain", "text"), "plain", plain.to_str().unwrap(), "");
+    setup = with_program(
+        setup.file("plain", "text"),
+        "plain",
+        plain.to_str().unwrap(),
+        "",
+    );
     setup = with_program(setup, "nowhere", "true", "cli_cwd = '/nonexistent/folder'");
     setup = with_program(setup, "poor", "true", "cli_env = { K = '${absent}' }");
     let dir = setup.path().to_owned();
@@ -53,38 +62,59 @@ fn each_failure_has_its_own_text_and_code() {
         ("tells", "CLI exited with code 4: told on stdout", 1),
         ("dies", "CLI was ended by signal 9 (SIGKILL): last", 1),
         ("slow", "CLI timed out after 1s", 4),
-        ("missing", "Failed to spawn CLI process: no-such-program: no such program", 1),
+        (
+            "missing",
+            "Failed to spawn CLI process: no-such-program: no such program",
+            1,
+        ),
         ("plain", "/plain: no file that can be executed", 1),
         ("nowhere", "/nonexistent/folder", 1),
         ("poor", "Missing keyring key: absent", 3),
     ] {
         let (status, error) = bounded(&proxy, tool);
         assert_eq!(status, 502, "{tool}: {error}");
-        assert!(error.starts_with("CLI error: ") && error.contains(text), "{tool}: {error}");
+        assert!(
+            error.starts_with("CLI error: ") && error.contains(text),
+            "{tool}: {error}"
+        );
         for (mut command, begin) in [(here(&dir), ""), (through(&proxy), "Proxy error (502): ")] {
             let (output, told) = failed(command.args(["run", tool]));
             assert_eq!(output.status.code(), Some(code), "{tool}: {told}");
-            assert!(told.contains(&format!("{begin}CLI error: ")), "{tool}: {told}");
+            assert!(
+                told.contains(&format!("{begin}CLI error: ")),
+                "{tool}: {told}"
+            );
             assert!(told.contains(text), "{tool}: {told}");
         }
     }
     let (status, error) = bounded(&proxy, "loud");
-    assert_eq!((status, error.as_str()), (502, "CLI error: CLI wrote more than 100000 bytes to its output"));
+    assert_eq!(
+        (status, error.as_str()),
+        (
+            502,
+            "CLI error: CLI wrote more than 100000 bytes to its output"
+        )
+    );
 }
 
 #[test]
 fn program_that_ignores_sigterm_is_killed_with_all_that_it_started() {
     let marker = "4242.517";
-    let script = format!("trap '' TERM; (trap '' TERM; sleep {marker}) & while :; do sleep {marker}; done");
+    let script =
+        format!("trap '' TERM; (trap '' TERM; sleep {marker}) & while :; do sleep {marker}; done");
     let proxy = with_script(setup(), "stubborn", &script, "cli_timeout_secs = 1").start();
-    assert_eq!(bounded(&proxy, "stubborn"), (502, "CLI error: CLI timed out after 1s".to_owned()));
+    assert_eq!(
+        bounded(&proxy, "stubborn"),
+        (502, "CLI error: CLI timed out after 1s".to_owned())
+    );
     ends(marker);
 }
 
 #[test]
 fn program_that_forks_and_leaves_has_ended_with_the_call() {
     let marker = "4242.518";
-    let script = format!("setsid sh -c 'trap \"\" HUP TERM; sleep {marker}' & sleep {marker} & echo done");
+    let script =
+        format!("setsid sh -c 'trap \"\" HUP TERM; sleep {marker}' & sleep {marker} & echo done");
     let proxy = with_script(setup(), "forks", &script, "").start();
     let begun = Instant::now();
     assert_eq!(result(&proxy, "forks", &[]), "done");
@@ -99,8 +129,16 @@ fn program_that_fills_stderr_is_answered_and_told_in_part() {
     assert_eq!(result(&proxy, "chatty", &["0"]), "");
     let (_, error) = error(&proxy, "chatty", &["1"]);
     assert!(error.len() < 20_000, "{}", error.len());
-    assert!(error.starts_with("CLI error: CLI exited with code 1: eee"), "{}", &error[..100]);
-    assert!(error.ends_with("the end"), "{}", &error[error.len() - 100..]);
+    assert!(
+        error.starts_with("CLI error: CLI exited with code 1: eee"),
+        "{}",
+        &error[..100]
+    );
+    assert!(
+        error.ends_with("the end"),
+        "{}",
+        &error[error.len() - 100..]
+    );
 }
 
 #[test]
@@ -116,7 +154,13 @@ fn program_that_writes_without_end_is_ended() {
     let script = format!("head -c {marker} /dev/zero");
     let proxy = with_script(setup(), "endless", &script, "").start();
     let (status, error) = bounded(&proxy, "endless");
-    assert_eq!((status, error.as_str()), (502, "CLI error: CLI wrote more than 67108864 bytes to its output"));
+    assert_eq!(
+        (status, error.as_str()),
+        (
+            502,
+            "CLI error: CLI wrote more than 67108864 bytes to its output"
+        )
+    );
     ends(marker);
 }
 
@@ -132,11 +176,18 @@ fn caller_that_leaves_ends_the_program() {
     );
     let mut client = proxy.client();
     client.write(head.as_bytes());
-    eventually("the program's start", || (running(marker) > 0).then_some(()));
+    eventually("the program's start", || {
+        (running(marker) > 0).then_some(())
+    });
     drop(client);
     ends(marker);
     let audited = proxy.wait_for_audit(1);
-    assert!(audited[0]["error"].as_str().unwrap().starts_with("abandoned"));
+    assert!(
+        audited[0]["error"]
+            .as_str()
+            .unwrap()
+            .starts_with("abandoned")
+    );
     // There is room for others.
     let answer = call(&proxy, &json!({"tool_name": "nothing"}));
     assert_eq!(answer.status, 404);

@@ -17,7 +17,10 @@ fn every_form_of_arguments_becomes_words() {
     for (body, expected) in [
         (json!({"raw_args": ["a", "b c"], "args": ["x"]}), "a|b c|"),
         (json!({"raw_args": [], "args": ["x"]}), "x|"),
-        (json!({"args": ["a", 5, true, null, {"k": [1]}]}), "a|5|true|null|{\"k\":[1]}|"),
+        (
+            json!({"args": ["a", 5, true, null, {"k": [1]}]}),
+            "a|5|true|null|{\"k\":[1]}|",
+        ),
         (json!({"args": " a  b\tc "}), "a|b|c|"),
         (json!({"args": {"_positional": ["a", 2], "q": 1}}), "a|2|"),
         (
@@ -28,7 +31,12 @@ fn every_form_of_arguments_becomes_words() {
         assert_eq!(words(body.clone()), expected, "{body}");
     }
     // Without words the format alone is written.
-    for body in [json!({}), json!({"args": {}}), json!({"args": null}), json!({"args": 5})] {
+    for body in [
+        json!({}),
+        json!({"args": {}}),
+        json!({"args": null}),
+        json!({"args": 5}),
+    ] {
         assert_eq!(words(body.clone()), "|", "{body}");
     }
 }
@@ -82,9 +90,15 @@ fn words_that_no_program_can_get_are_refused_with_the_limit() {
         answer.json()["error"].as_str().unwrap().to_owned()
     };
     let nul = refused(json!({"tool_name": "words", "args": ["a", "b\u{0}c"]}));
-    assert!(nul.starts_with("Invalid arguments: word 2: it has a NUL byte"), "{nul}");
+    assert!(
+        nul.starts_with("Invalid arguments: word 2: it has a NUL byte"),
+        "{nul}"
+    );
     let long = refused(json!({"tool_name": "words", "args": ["x".repeat(1 << 20)]}));
-    assert!(long.contains("has 1048576 bytes") && long.contains("128 KiB"), "{long}");
+    assert!(
+        long.contains("has 1048576 bytes") && long.contains("128 KiB"),
+        "{long}"
+    );
     let many = refused(json!({"tool_name": "words", "args": vec!["x".repeat(1000); 10_000]}));
     assert!(many.contains("ARG_MAX"), "{many}");
     let just = "x".repeat((128 << 10) - 1);
@@ -117,7 +131,8 @@ fn args_file_gives_the_words_of_a_program_without_others() {
         assert_eq!(result, "--state|open|--limit|1.10|");
     }
     for mut command in [here(&dir), through(&proxy)] {
-        let (output, text) = super::failed(command.args(["run", "--args-file", file, "words", "x"]));
+        let (output, text) =
+            super::failed(command.args(["run", "--args-file", file, "words", "x"]));
         assert_eq!(output.status.code(), Some(2));
         assert!(text.contains("not from both"), "{text}");
     }

@@ -43,12 +43,16 @@ fn many_calls(proxy: &Proxy, temporary: &Path, count: usize) {
             });
         }
     });
-    eventually("no process", || children(proxy.pid()).is_empty().then_some(()));
+    eventually("no process", || {
+        children(proxy.pid()).is_empty().then_some(())
+    });
     assert_eq!(folders_of_calls(temporary), 0);
     let creds = std::fs::read_dir(proxy.path(".creds")).unwrap().count();
     assert_eq!(creds, 0);
     // Connections of the test itself may still be closing.
-    eventually("no descriptor", || (proxy.descriptors() <= before + 2).then_some(()));
+    eventually("no descriptor", || {
+        (proxy.descriptors() <= before + 2).then_some(())
+    });
 }
 
 /// With a sealed keyring, so that each call has a file of its own.
@@ -98,10 +102,15 @@ fn killed_proxy_leaves_no_program_and_no_file() {
     client.write(head.as_bytes());
     let text = eventually("the program", || std::fs::read_to_string(&told).ok());
     let paths: Vec<&Path> = text.lines().map(Path::new).collect();
-    assert!(paths.len() == 2 && paths.iter().all(|path| path.exists()), "{text}");
+    assert!(
+        paths.len() == 2 && paths.iter().all(|path| path.exists()),
+        "{text}"
+    );
     proxy.signal("KILL");
     proxy.wait();
     eventually("no program", || (running("4242.611") == 0).then_some(()));
-    eventually("no file", || (!paths.iter().any(|path| path.exists())).then_some(()));
+    eventually("no file", || {
+        (!paths.iter().any(|path| path.exists())).then_some(())
+    });
     assert_eq!(folders_of_calls(&temporary), 0);
 }

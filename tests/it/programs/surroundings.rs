@@ -19,7 +19,9 @@ const ENV: &str = r#"
 
 fn variables(text: &str) -> BTreeMap<String, String> {
     let pairs = text.lines().filter_map(|line| line.split_once('='));
-    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    pairs
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 #[test]
@@ -27,7 +29,13 @@ fn program_gets_chosen_variables_and_no_others() {
     let setup = with_program(setup(), "env", "/usr/bin/env", ENV);
     let setup = setup.credentials(&json!({"name": "world"}));
     let dir = setup.path().to_owned();
-    let given = [("LANG", "C.UTF-8"), ("USER", "me"), ("TERM", "dumb"), ("TMPDIR", "/tmp"), ("SECRET_OF_ATI", "x")];
+    let given = [
+        ("LANG", "C.UTF-8"),
+        ("USER", "me"),
+        ("TERM", "dumb"),
+        ("TMPDIR", "/tmp"),
+        ("SECRET_OF_ATI", "x"),
+    ];
     let proxy = given
         .iter()
         .fold(setup, |setup, (name, value)| setup.env(name, *value))
@@ -36,12 +44,20 @@ fn program_gets_chosen_variables_and_no_others() {
     for told in [local, result(&proxy, "env", &[])] {
         let found = variables(told.as_str().unwrap());
         let names: Vec<&str> = found.keys().map(String::as_str).collect();
-        assert_eq!(names, ["GIT", "GREETING", "HOME", "LANG", "PATH", "PLAIN", "TERM", "TMPDIR", "USER"]);
+        assert_eq!(
+            names,
+            [
+                "GIT", "GREETING", "HOME", "LANG", "PATH", "PLAIN", "TERM", "TMPDIR", "USER"
+            ]
+        );
         assert_eq!(found["PLAIN"], "a b");
         // The value of a credential is taken out of the output.
         assert_eq!(found["GREETING"], "hello [REDACTED], [REDACTED]!");
         assert_eq!(found["GIT"], "HEAD@{1}");
-        assert_eq!((found["USER"].as_str(), found["TERM"].as_str()), ("me", "dumb"));
+        assert_eq!(
+            (found["USER"].as_str(), found["TERM"].as_str()),
+            ("me", "dumb")
+        );
     }
 }
 
@@ -55,7 +71,10 @@ fn folder_of_a_call_is_empty_and_gone_after_it() {
     for _ in 0..2 {
         let told = result(&proxy, "folder", &[]);
         let folder = told.as_str().unwrap().to_owned();
-        assert!(folder.starts_with('/') && !folder.contains('\n'), "{folder}");
+        assert!(
+            folder.starts_with('/') && !folder.contains('\n'),
+            "{folder}"
+        );
         assert!(!Path::new(&folder).exists(), "{folder}");
         folders.push(folder);
     }

@@ -38,7 +38,9 @@ fn calls_beyond_the_limit_wait_and_beyond_the_queue_get_503() {
             });
         }
         // One runs and eight wait.
-        eventually("refusals", || (refused.load(Ordering::Relaxed) == 3).then_some(()));
+        eventually("refusals", || {
+            (refused.load(Ordering::Relaxed) == 3).then_some(())
+        });
         assert_eq!(begun(&go), 1);
         std::fs::write(&go, "").unwrap();
     });
@@ -56,7 +58,10 @@ fn call_that_waits_longer_than_its_time_gets_503() {
         eventually("the first program", || (begun(&go) == 1).then_some(()));
         let (status, error) = super::error(&proxy, "wait", &[&go]);
         assert_eq!(status, 503);
-        assert!(error.contains("before provider 'wait' had room for it"), "{error}");
+        assert!(
+            error.contains("before provider 'wait' had room for it"),
+            "{error}"
+        );
         std::fs::write(&go, "").unwrap();
         // A program may take longer than a call of other tools.
         assert_eq!(first.join().unwrap(), "ok");
@@ -74,7 +79,12 @@ fn scopes_rates_and_extraction_hold_for_programs() {
         [tools.response]
         extract = '$.list[0]'
     "#;
-    let setup = with_program(with_words(setup()), "jq", "jq", &format!("cli_default_args = ['-n']\n{tools}"));
+    let setup = with_program(
+        with_words(setup()),
+        "jq",
+        "jq",
+        &format!("cli_default_args = ['-n']\n{tools}"),
+    );
     let setup = with_program(setup, "hidden", "true", "internal = true");
     let proxy = setup.jwt(&public).start();
     let token = |scope: &str, rate: Value| {
@@ -90,7 +100,10 @@ fn scopes_rates_and_extraction_hold_for_programs() {
     let words = token("tool:words", json!({"tool:words": "2/hour"}));
     let (status, denied) = ask(&words, "jq:first");
     assert_eq!(status, 403);
-    assert_eq!(denied["error"], "Access denied: 'jq:first' is not in your scopes");
+    assert_eq!(
+        denied["error"],
+        "Access denied: 'jq:first' is not in your scopes"
+    );
     assert_eq!(ask(&words, "hidden").0, 404);
     // A call that could never be sent doesn't count.
     let nul = proxy.call(Some(&words), "words", json!(["\u{0}"]));
@@ -105,7 +118,10 @@ fn scopes_rates_and_extraction_hold_for_programs() {
         assert_eq!((status, &answer["result"]), (200, &json!(5)), "{answer}");
     }
     let audited = proxy.wait_for_audit(6);
-    let denied = audited.iter().find(|line| line["tool"] == "jq:first").unwrap();
+    let denied = audited
+        .iter()
+        .find(|line| line["tool"] == "jq:first")
+        .unwrap();
     assert_eq!(denied["args"], json!(["{list: [5, 6]}"]));
 }
 
@@ -115,7 +131,15 @@ fn words_are_audited_without_their_secrets() {
     let setup = with_script(setup(), "login", script, "");
     let dir = setup.path().to_owned();
     let proxy = setup.start();
-    let line = ["login", "--token", "planted-typed", "1", "--password=planted-too", "-H", "Authorization: Bearer planted-header"];
+    let line = [
+        "login",
+        "--token",
+        "planted-typed",
+        "1",
+        "--password=planted-too",
+        "-H",
+        "Authorization: Bearer planted-header",
+    ];
     let words = &line[1..];
     let (_, error) = super::error(&proxy, "login", words);
     // The caller is told what it typed; the audit isn't.
@@ -125,17 +149,41 @@ fn words_are_audited_without_their_secrets() {
     let remote = through(&proxy).arg("run").args(line).output().unwrap();
     assert_eq!(remote.status.code(), Some(1));
     let ok = ["login", "list", "--token", "planted-typed", "0"];
-    assert!(through(&proxy).arg("run").args(ok).output().unwrap().status.success());
-    let expected = json!(["--token", "[REDACTED]", "1", "--password=[REDACTED]", "-H", "Authorization: [REDACTED]"]);
+    assert!(
+        through(&proxy)
+            .arg("run")
+            .args(ok)
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+    let expected = json!([
+        "--token",
+        "[REDACTED]",
+        "1",
+        "--password=[REDACTED]",
+        "-H",
+        "Authorization: [REDACTED]"
+    ]);
     let audited = proxy.wait_for_audit(4);
     for line in &audited[..3] {
         assert_eq!(line["args"], expected);
-        assert_eq!(line["error"], "CLI error: CLI exited with code 1: bad token: [REDACTED]");
+        assert_eq!(
+            line["error"],
+            "CLI error: CLI exited with code 1: bad token: [REDACTED]"
+        );
     }
     let own = std::fs::read_to_string(proxy.path("sandbox/audit.jsonl")).unwrap();
-    let own: Vec<Value> = own.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let own: Vec<Value> = own
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(own[0]["args"], expected);
-    assert_eq!(own[1]["args"], json!(["list", "--token", "[REDACTED]", "0"]));
+    assert_eq!(
+        own[1]["args"],
+        json!(["list", "--token", "[REDACTED]", "0"])
+    );
     crate::support::ati::tells_nothing("the caller's audit", &own[1].to_string());
 }
 
@@ -150,7 +198,10 @@ fn output_flag_of_a_program_is_not_read_by_ati() {
         assert_eq!(result, "--output|text|--format=table|");
     }
     for mut command in [here(&dir), through(&proxy)] {
-        let output = command.args(["--output", "text", "run", "words", "a"]).output().unwrap();
+        let output = command
+            .args(["--output", "text", "run", "words", "a"])
+            .output()
+            .unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap(), "a|\n");
     }
     assert!(Path::new(&dir).join("audit.jsonl").exists());
