@@ -5,6 +5,8 @@ mod arguments;
 mod audit_guard;
 mod credentials;
 mod mcp;
+mod program;
+mod program_words;
 mod shape;
 mod upstream_override;
 mod work;
@@ -26,6 +28,7 @@ use crate::config::ToolSettings;
 use crate::credential::Lookup;
 use crate::egress::{self, Clients};
 use crate::error::{CallError, ExecError};
+use crate::exec::cli::Surroundings;
 use crate::exec::credentials::SharedCredentials;
 use crate::exec::http::HttpError;
 use crate::exec::mcp::{McpError, ToolListing};
@@ -44,6 +47,8 @@ pub use work::{SMALL_TEXT, Work};
 /// The header of a `/call` answer that has what ati wants to tell the caller of a call that went
 /// well.
 pub const WARNING_HEADER: &str = "x-ati-warning";
+/// The header of a `/call` answer that says which handler the tool has, where that is a program.
+pub const HANDLER_HEADER: &str = "x-ati-handler";
 
 /// What calls of one process are made with.
 #[derive(Clone, Copy)]
@@ -56,6 +61,8 @@ pub struct Context<'a> {
     pub runtime: &'a SharedState,
     pub audit: &'a Audit,
     pub counting: Counting,
+    /// Where programs run, and what they read.
+    pub surroundings: Surroundings,
     /// Is shown the progress of calls.
     pub watcher: Option<Watcher<'a>>,
 }
@@ -111,6 +118,8 @@ pub struct Finished {
     pub format: ResultFormat,
     /// For the caller: arguments that the tool doesn't know.
     pub warnings: Vec<String>,
+    /// The tool is a program: the caller's words were its own, and no options of ati.
+    pub is_program: bool,
 }
 
 /// One call on its way through the pipeline.
@@ -133,6 +142,7 @@ impl<'a> Call<'a> {
             clients: self.context.clients,
             runtime: self.context.runtime,
             limits: self.context.limits,
+            surroundings: self.context.surroundings,
             watcher: self.context.watcher,
             request_id: self.request_id,
             trail: self.trail,
@@ -218,15 +228,27 @@ async fn decide(
 ) -> Result<Finished, CallError> {
     // Before the arguments: a caller without the scope learns nothing of what the tool takes, and
     // its arguments cost next to nothing.
+    let is_program = tool.invocation.is_program();
     if let Err(refused) = authorize(tool, call.identity) {
-        guard.set_args(args.audited_unparsed());
+        guard.set_args(match is_program {
+            true => args.audited_words_unparsed(),
+            false => args.audited_unparsed(),
+        });
         return Err(refused);
     }
-    let mut given = args.parse(tool, work).await?;
-    guard.set_args(std::mem::take(&mut given.audited));
     // Before the limit: a call that could never be sent doesn't count against it.
-    let size = given.size;
-    let prepared = validate(tool, given, work).await?;
+    let (input, unknown) = if is_program {
+        let words = args.into_words(work).await?;
+        guard.set_args(program::audited(&call, &words));
+        program::check(&words)?;
+        (Input::Words(words), Vec::new())
+    } else {
+        let mut given = args.parse(tool, work).await?;
+        guard.set_args(std::mem::take(&mut given.audited));
+        let size = given.size;
+        let Prepared { args, unknown } = validate(tool, given, work).await?;
+        (Input::Arguments { args, size }, unknown)
+    };
     call.upstream_override = upstream_url
         .map(|url| upstream_override::check(url, tool, &call.lookup))
         .transpose()?;
@@ -237,13 +259,16 @@ async fn decide(
         ..call.context.limits.clone()
     };
     call.context.limits = &limits;
-    let Prepared { args, unknown } = prepared;
-    let answer = execute(&call, tool, args, size).await?;
+    let answer = execute(&call, tool, input).await?;
     let most = limits.max_response_bytes;
+    // A program has a time of its own, which may be longer than the call's.
+    let program = tool.provider.cli();
+    let work = program.map_or(*work, |cli| work.extended(cli.timeout));
     Ok(Finished {
-        output: shape::shape(tool, answer, work, most, call.request_id).await?,
+        output: shape::shape(tool, answer, &work, most, call.request_id).await?,
         format: tool.format,
         warnings: unknown.iter().map(ToString::to_string).collect(),
+        is_program,
     })
 }
 
@@ -328,14 +353,25 @@ fn warn_of_idle_limits(rates: &[(String, Rate)], name: &str, call: &Call<'_>) {
     }
 }
 
+/// What a tool is called with.
+enum Input {
+    Arguments {
+        args: Map<String, Value>,
+        /// Bytes of the text that they were parsed from.
+        size: usize,
+    },
+    /// Of a program.
+    Words(Vec<String>),
+}
+
 /// The dispatch to executors: one arm per handler.
-async fn execute(
-    call: &Call<'_>,
-    tool: &Arc<Tool>,
-    args: Map<String, Value>,
-    size: usize,
-) -> Result<Answer, CallError> {
+async fn execute(call: &Call<'_>, tool: &Arc<Tool>, input: Input) -> Result<Answer, CallError> {
+    let (args, size) = match input {
+        Input::Words(words) => return program::run(call, words).await,
+        Input::Arguments { args, size } => (args, size),
+    };
     match &tool.invocation {
+        Invocation::Cli => program::run(call, Vec::new()).await,
         Invocation::Http(http) => {
             let answer = over_http(call, tool, http, args, size).await;
             answer.map_err(|error| match error {

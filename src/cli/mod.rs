@@ -17,6 +17,7 @@ mod man;
 mod mcp_servers;
 mod output;
 mod permissions;
+mod programs;
 mod provider;
 mod proxy;
 mod reference;
@@ -237,7 +238,8 @@ pub fn run(cli: Cli) -> ExitCode {
     } else {
         cli.output
     };
-    let format = asked.unwrap_or(Format::Json);
+    let without_words = asked.unwrap_or(Format::Json);
+    let format = without_words;
     let (format, verbose) = match &cli.command {
         Command::Run(args) => args.options(format, cli.verbose),
         _ => (format, cli.verbose),
@@ -250,7 +252,7 @@ pub fn run(cli: Cli) -> ExitCode {
         init::ensure(&config::ati_dir());
     }
     let outcome = match cli.command {
-        Command::Run(args) => run::run(&args, format, verbose),
+        Command::Run(args) => run::run(&args, [format, without_words], verbose),
         Command::Tool(command) => tool::run(command, format),
         Command::Provider(command) => provider::run(command, asked),
         Command::Auth(auth::Command::Status) => auth::status(format, asked),

@@ -89,12 +89,18 @@ static INHERITED: LazyLock<InheritedEnv> = LazyLock::new(|| InheritedEnv {
     path: std::env::var_os("PATH"),
     home: std::env::var_os("HOME"),
     tmpdir: std::env::var_os("TMPDIR"),
+    lang: std::env::var_os("LANG"),
+    user: std::env::var_os("USER"),
+    term: std::env::var_os("TERM"),
 });
 
 struct InheritedEnv {
     path: Option<OsString>,
     home: Option<OsString>,
     tmpdir: Option<OsString>,
+    lang: Option<OsString>,
+    user: Option<OsString>,
+    term: Option<OsString>,
 }
 
 impl InheritedEnv {
@@ -107,6 +113,22 @@ impl InheritedEnv {
         all.into_iter()
             .filter_map(|(name, value)| Some((name, value.as_ref()?)))
     }
+}
+
+/// The variables of ati that a program which is a tool gets: PATH, HOME, TMPDIR, LANG, USER and TERM.
+pub fn program_environment() -> Vec<(String, Zeroizing<String>)> {
+    let more = [
+        ("LANG", &INHERITED.lang),
+        ("USER", &INHERITED.user),
+        ("TERM", &INHERITED.term),
+    ];
+    let more = more
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    let text = |value: &OsString| Zeroizing::new(value.to_string_lossy().into_owned());
+    let all = INHERITED.variables().chain(more);
+    all.map(|(name, value)| (name.to_owned(), text(value)))
+        .collect()
 }
 
 /// Runs it to its end. If the caller leaves before that, the child is killed with all that it has

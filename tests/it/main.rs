@@ -29,6 +29,7 @@ mod openapi;
 mod operator;
 mod parsing;
 mod passthrough;
+mod programs;
 mod provider;
 mod request_id;
 mod rotation;

@@ -92,9 +92,24 @@ pub struct ProgramOutcome {
 
 /// Runs it to its end, from the thread that owns all children.
 pub async fn run(spec: ProgramSpec) -> Result<ProgramOutcome, ProgramError> {
+    run_holding(spec, ()).await
+}
+
+/// As [`run`]. `held` is dropped when the program is gone, even where the caller has left before; on
+/// a thread that may wait for the disk.
+pub async fn run_holding(
+    spec: ProgramSpec,
+    held: impl Send + 'static,
+) -> Result<ProgramOutcome, ProgramError> {
     let (timeout, grace) = (spec.timeout, spec.grace);
-    let start = Start::prepare(&spec)?;
-    let running = start.spawn(spec.stdin, grace).await?;
+    let start = match Start::prepare(&spec) {
+        Ok(start) => start,
+        Err(error) => {
+            let _ = tokio::task::spawn_blocking(move || drop(held)).await;
+            return Err(error);
+        }
+    };
+    let running = start.spawn(spec.stdin, grace, held).await?;
     let Running {
         control,
         stdout,
@@ -266,7 +281,12 @@ impl Start {
         })
     }
 
-    async fn spawn(self, stdin: Stdin, grace: Duration) -> Result<Running, ProgramError> {
+    async fn spawn(
+        self,
+        stdin: Stdin,
+        grace: Duration,
+        held: impl Send + 'static,
+    ) -> Result<Running, ProgramError> {
         let children = CHILDREN.as_ref().ok_or(ProgramError::Lost)?;
         let failed = |e: io::Error| ProgramError::Spawn(e.to_string());
         let (ours, theirs) = StdUnixStream::pair().map_err(failed)?;
@@ -283,11 +303,12 @@ impl Start {
             let streams = (child.stdout.take(), child.stderr.take());
             tokio::spawn(async move {
                 wait_for(child, unneeded, grace).await;
-                if !remove.is_empty() {
+                let removed = tokio::task::spawn_blocking(move || {
                     // The supervisor has done so, unless it was killed.
-                    let removed = tokio::task::spawn_blocking(move || remove_all(&remove));
-                    let _ = removed.await;
-                }
+                    remove_all(&remove);
+                    drop(held);
+                });
+                let _ = removed.await;
                 let _ = tell_gone.send(());
             });
             Ok::<_, io::Error>(streams)
