@@ -18,7 +18,7 @@ use crate::call::{self, Args, Context, Counting, Output};
 use crate::catalog::mcp::{Listing, Listings};
 use crate::catalog::{Catalog, Provider, ResultFormat, Tool, listing_cache};
 use crate::clock::unix_now;
-use crate::config::{Environment, KeyringSettings, Settings};
+use crate::config::{Environment, KeyringSettings, Settings, ToolSettings};
 use crate::error::{CallError, Code, ExecError, Failure};
 use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, SharedState, Watcher};
@@ -360,6 +360,12 @@ fn settings(env: &Environment) -> Settings {
         guard: env.guard,
         audit_file: audit::path(env),
         jwt: env.jwt(),
+        tools: ToolSettings {
+            max_captured_bytes: env.max_captured_bytes,
+            // One call of one caller: files that its program wrote aren't copied to be held.
+            max_spool_bytes: u64::MAX,
+            ..ToolSettings::default()
+        },
         ..Settings::default()
     }
 }

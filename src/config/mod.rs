@@ -163,7 +163,10 @@ fn compose(
         signature: conf.signature.resolve(flags, problems),
         egress: conf.egress.resolve(path, problems),
         guard: env.guard,
-        tools: conf.tools.resolve(),
+        tools: ToolSettings {
+            max_captured_bytes: env.max_captured_bytes,
+            ..conf.tools.resolve()
+        },
         audit_file: env
             .audit_file
             .clone()
