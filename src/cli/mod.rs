@@ -15,6 +15,7 @@ mod later;
 mod local;
 mod man;
 mod mcp_servers;
+mod new_file;
 mod output;
 mod permissions;
 mod provider;
