@@ -22,7 +22,7 @@ use crate::auth::{Identity, scope};
 use crate::catalog::schema::Prepared;
 use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, ResultFormat, Tool, Unlisted};
 use crate::clock;
-use crate::config::ToolSettings;
+use crate::config::{FileSettings, ToolSettings};
 use crate::credential::Lookup;
 use crate::egress::{self, Clients};
 use crate::error::{CallError, ExecError};
@@ -53,6 +53,7 @@ pub struct Context<'a> {
     pub credentials: &'a SharedCredentials,
     pub clients: &'a Arc<Clients>,
     pub limits: &'a ToolSettings,
+    pub file_limits: &'a FileSettings,
     pub runtime: &'a SharedState,
     pub audit: &'a Audit,
     pub counting: Counting,
@@ -133,6 +134,7 @@ impl<'a> Call<'a> {
             clients: self.context.clients,
             runtime: self.context.runtime,
             limits: self.context.limits,
+            file_limits: self.context.file_limits,
             watcher: self.context.watcher,
             request_id: self.request_id,
             trail: self.trail,
