@@ -42,7 +42,7 @@ const LONGEST_INDENT: usize = 4096;
 /// takes disk space that all calls share.
 const SLOWEST_BYTES_PER_SECOND: u64 = 256 << 10;
 
-/// Of a spooled body, what has to be known first.
+/// Of a body that isn't small, what has to be known first.
 #[derive(Deserialize)]
 struct ToolName {
     tool_name: String,
@@ -86,21 +86,15 @@ pub(super) async fn answer(
     let work = context.work(identity);
     let parsed;
     let (name, args) = match body.in_memory() {
-        Some(bytes) => {
-            parsed = if bytes.len() <= call::SMALL_TEXT {
-                parse(bytes)?
-            } else {
-                let body = body.clone();
-                let parse = move || parse(body.in_memory().unwrap_or_default());
-                work.run(parse).await.map_err(refused)??
-            };
+        Some(bytes) if bytes.len() <= call::SMALL_TEXT => {
+            parsed = parse(bytes)?;
             let args = Args::Text {
                 args: parsed.args.as_deref(),
                 words: parsed.raw_args.unwrap_or_default(),
             };
             (parsed.tool_name, args)
         }
-        None => (spooled_tool_name(&body, &work).await?, Args::Spooled(body)),
+        _ => (tool_name(&body, &work).await?, Args::Spooled(body)),
     };
     let call = call::Request {
         request_id: id,
@@ -173,7 +167,7 @@ async fn run(
         }
         Err(error) => {
             let (waited, context) = (started.elapsed(), context(snapshot, services));
-            call::refuse(call, error, waited, context).await
+            call::refuse(call, error, waited, context)
         }
     }
 }
@@ -193,14 +187,25 @@ fn parse(text: &[u8]) -> Result<CallBody, Refusal> {
     serde_json::from_slice(text).map_err(|e| invalid(&e))
 }
 
-/// Reads past the arguments.
-async fn spooled_tool_name(body: &Spooled, work: &Work<'_>) -> Result<String, Refusal> {
+/// The name in a body that isn't small. Reads past the arguments.
+async fn tool_name(body: &Spooled, work: &Work<'_>) -> Result<String, Refusal> {
     let head = body.head(LONGEST_INDENT).await.map_err(|e| invalid(&e))?;
     if !head.trim_ascii_start().starts_with(b"{") {
         return Err(invalid(&"expected a JSON object"));
     }
-    let reader = BufReader::new(CheckedText::new(body.blocking_reader()));
-    let parse = move || serde_json::from_reader::<_, ToolName>(reader);
+    let body = body.clone();
+    let parse = move || -> Result<ToolName, String> {
+        match body.in_memory() {
+            Some(bytes) => {
+                let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
+                serde_json::from_str(text).map_err(|e| e.to_string())
+            }
+            None => {
+                let reader = BufReader::new(CheckedText::new(body.blocking_reader()));
+                serde_json::from_reader(reader).map_err(|e| e.to_string())
+            }
+        }
+    };
     let parsed = work.run(parse).await.map_err(refused)?;
     Ok(parsed.map_err(|e| invalid(&e))?.tool_name)
 }

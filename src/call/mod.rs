@@ -1,5 +1,5 @@
 //! The one pipeline of a tool call, for `/call`, `/mcp` and `ati run` alike:
-//! resolve -> authorize -> validate -> limit -> execute -> shape -> audit.
+//! resolve -> authorize -> parse -> validate -> limit -> execute -> shape -> audit.
 
 mod arguments;
 mod audit_guard;
@@ -22,7 +22,7 @@ use crate::auth::{Identity, scope};
 use crate::catalog::schema::Prepared;
 use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, ResultFormat, Tool, Unlisted};
 use crate::clock;
-use crate::config::ToolSettings;
+use crate::config::{FileSettings, ToolSettings};
 use crate::credential::Lookup;
 use crate::egress::{self, Clients};
 use crate::error::{CallError, ExecError};
@@ -35,8 +35,8 @@ use crate::request_id::RequestId;
 use crate::telemetry::Throttle;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
+use arguments::validate;
 pub use arguments::{Args, MOST_VALUES};
-use arguments::{Given, validate};
 use audit_guard::AuditGuard;
 pub use mcp::server_of as mcp_server;
 pub use work::{SMALL_TEXT, Work};
@@ -53,6 +53,7 @@ pub struct Context<'a> {
     pub credentials: &'a SharedCredentials,
     pub clients: &'a Arc<Clients>,
     pub limits: &'a ToolSettings,
+    pub file_limits: &'a FileSettings,
     pub runtime: &'a SharedState,
     pub audit: &'a Audit,
     pub counting: Counting,
@@ -133,6 +134,7 @@ impl<'a> Call<'a> {
             clients: self.context.clients,
             runtime: self.context.runtime,
             limits: self.context.limits,
+            file_limits: self.context.file_limits,
             watcher: self.context.watcher,
             request_id: self.request_id,
             trail: self.trail,
@@ -153,11 +155,10 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
         .ok_or_else(|| CallError::UnknownTool(request.name.to_owned()))?;
     request.trail.resolved(&tool.name);
     let work = context.work(request.identity);
-    let given = request.args.parse(Some(tool), &work).await?;
-    let guard = AuditGuard::new(
+    // From here on every outcome is audited.
+    let mut guard = AuditGuard::new(
         request.name,
         Some(tool),
-        &given.args,
         request.identity,
         request.request_id,
         context.audit,
@@ -180,7 +181,8 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
         tool = tool.name,
         provider = tool.provider.name,
     );
-    let outcome = decide(call, tool, given, request.upstream_url, &work)
+    let (args, upstream_url) = (request.args, request.upstream_url);
+    let outcome = decide(call, tool, args, upstream_url, &work, &mut guard)
         .instrument(span)
         .await;
     guard.end(&outcome);
@@ -189,37 +191,41 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
 
 /// Ends a call whose tool can't be looked up: its server hasn't listed its tools. `waited` is how
 /// long the call waited for that.
-pub async fn refuse(
+pub fn refuse(
     request: Request<'_>,
     error: CallError,
     waited: Duration,
     context: Context<'_>,
 ) -> Result<Finished, CallError> {
-    let work = context.work(request.identity);
-    let given = request.args.parse(None, &work).await?;
-    let guard = AuditGuard::new(
+    let mut guard = AuditGuard::new(
         request.name,
         None,
-        &given.args,
         request.identity,
         request.request_id,
         context.audit,
     );
-    let guard = guard.after(waited);
+    guard.set_args(request.args.audited_unparsed());
     let refused = Err(error);
-    guard.end(&refused);
+    guard.after(waited).end(&refused);
     refused
 }
 
 async fn decide(
     mut call: Call<'_>,
     tool: &Arc<Tool>,
-    given: Given,
+    args: Args<'_>,
     upstream_url: Option<&str>,
     work: &Work<'_>,
+    guard: &mut AuditGuard<'_>,
 ) -> Result<Finished, CallError> {
-    // Before the arguments: a caller without the scope learns nothing of what the tool takes.
-    authorize(tool, call.identity)?;
+    // Before the arguments: a caller without the scope learns nothing of what the tool takes, and
+    // its arguments cost next to nothing.
+    if let Err(refused) = authorize(tool, call.identity) {
+        guard.set_args(args.audited_unparsed());
+        return Err(refused);
+    }
+    let mut given = args.parse(tool, work).await?;
+    guard.set_args(std::mem::take(&mut given.audited));
     // Before the limit: a call that could never be sent doesn't count against it.
     let size = given.size;
     let prepared = validate(tool, given, work).await?;

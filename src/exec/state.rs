@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::credentials::GeneratorRuns;
 use super::mcp;
 use crate::budget::Budget;
-use crate::config::ToolSettings;
+use crate::config::{FileSettings, ToolSettings};
 use crate::credential::{Attachment, CredentialError};
 use crate::runtime::{ComputePool, RateWindows, RenewingCache};
 use crate::spool::Quota;
@@ -18,6 +18,8 @@ pub struct SharedState {
     pub sessions: mcp::Sessions,
     /// The disk space that bodies of calls may take together.
     pub spools: Arc<Quota>,
+    /// The disk space that files of `file_manager` and of programs may take together.
+    pub file_spools: Arc<Quota>,
     /// The memory that bodies of calls may take together.
     pub memory: Arc<Budget>,
     /// Where the work on calls is done that may take long.
@@ -25,13 +27,14 @@ pub struct SharedState {
 }
 
 impl SharedState {
-    pub fn new(ati_dir: &Path, limits: &ToolSettings) -> Self {
+    pub fn new(ati_dir: &Path, limits: &ToolSettings, files: &FileSettings) -> Self {
         SharedState {
             minted: RenewingCache::default(),
             generators: GeneratorRuns::new(limits.max_programs),
             rates: RateWindows::new(ati_dir),
             sessions: mcp::Sessions::default(),
             spools: Quota::new(limits.max_spool_bytes),
+            file_spools: Quota::new(files.spool_bytes),
             memory: Budget::new(limits.max_memory_bytes),
             compute: ComputePool::default(),
         }
