@@ -20,6 +20,7 @@ pub use reply::{Reply, ReplyBody, ReplyStream, StreamError};
 use crate::call::{Context, Counting};
 use crate::error::Refusal;
 use crate::exec::SharedState;
+use crate::exec::cli::Surroundings;
 use crate::filters::Admitted;
 use crate::request_id::RequestId;
 use crate::route::Builtin;
@@ -49,6 +50,7 @@ pub fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a
         runtime: &services.runtime,
         audit: &services.audit,
         counting: Counting::InMemory,
+        surroundings: Surroundings::Isolated,
         watcher: None,
     }
 }

@@ -23,11 +23,14 @@ pub const MOST_VALUES: usize = 200_000;
 pub enum Args<'a> {
     /// Parsed only once the caller may call the tool.
     Text {
-        /// JSON text. Anything but an object counts as `{}`.
+        /// JSON text. Anything but an object counts as `{}`, except for a program.
         args: Option<&'a RawValue>,
         /// The words of a command line, where the arguments come from one.
         words: Vec<String>,
     },
+    /// The `arguments` of MCP's `tools/call`, a JSON object. A program gets each as `--key value`,
+    /// `true` and `false` included.
+    Mcp(Option<&'a RawValue>),
     /// A whole `/call` body that is too big to be parsed on a worker, in memory or on disk. Its
     /// arguments are parsed once the caller may call the tool.
     Spooled(Spooled),
@@ -58,37 +61,37 @@ impl Args<'_> {
     /// The tool's schema says which numbers have to keep their digits.
     pub async fn parse(self, tool: &Arc<Tool>, work: &Work<'_>) -> Result<Given, CallError> {
         let size = self.size();
-        match self {
-            Args::Text { args, words } => {
-                let Some(text) = args.filter(is_object) else {
-                    return Ok(Given::new(Map::new(), words, size));
-                };
-                if size <= SMALL_TEXT {
-                    let args = parse_text(text, &words, tool)?;
-                    return Ok(Given::new(args, words, size));
-                }
-                let (text, tool) = (text.to_owned(), tool.clone());
-                let parse = move || {
-                    let args = parse_text(&text, &words, &tool)?;
-                    Ok(Given::new(args, words, size))
-                };
-                work.run(parse).await?
-            }
+        let (args, words) = match self {
+            Args::Text { args, words } => (args, words),
+            Args::Mcp(args) => (args, Vec::new()),
             Args::Spooled(body) => {
                 let tool = tool.clone();
                 let parse = move || {
                     let (args, words) = parse_body(&body, &tool)?;
                     Ok(Given::new(args, words, size))
                 };
-                work.run(parse).await?
+                return work.run(parse).await?;
             }
+        };
+        let Some(text) = args.filter(is_object) else {
+            return Ok(Given::new(Map::new(), words, size));
+        };
+        if size <= SMALL_TEXT {
+            let args = parse_text(text, &words, tool)?;
+            return Ok(Given::new(args, words, size));
         }
+        let (text, tool) = (text.to_owned(), tool.clone());
+        let parse = move || {
+            let args = parse_text(&text, &words, &tool)?;
+            Ok(Given::new(args, words, size))
+        };
+        work.run(parse).await?
     }
 
     /// The arguments of a call that is refused before they are parsed, as the audit keeps them.
     /// Small ones are told; others aren't worth the time.
     pub fn audited_unparsed(&self) -> Box<RawValue> {
-        let Args::Text { args, .. } = self else {
+        let (Args::Text { args, .. } | Args::Mcp(args)) = self else {
             return audit::not_parsed();
         };
         let text = args.filter(is_object).map_or("{}", RawValue::get);
@@ -102,12 +105,14 @@ impl Args<'_> {
     }
 
     /// Bytes of the text.
-    fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
+        let length = |args: &Option<&RawValue>| args.map_or(0, |text| text.get().len());
         match self {
             Args::Text { args, words } => {
-                let length = args.filter(is_object).map_or(0, |text| text.get().len());
-                length + words.iter().map(String::len).sum::<usize>() + words.len()
+                let words = words.iter().map(|word| word.len() + 1);
+                length(args) + words.sum::<usize>()
             }
+            Args::Mcp(args) => length(args),
             Args::Spooled(body) => usize::try_from(body.len()).unwrap_or(usize::MAX),
         }
     }

@@ -5,6 +5,8 @@ mod arguments;
 mod audit_guard;
 mod credentials;
 mod mcp;
+mod program;
+mod program_words;
 mod shape;
 mod upstream_override;
 mod work;
@@ -26,6 +28,7 @@ use crate::config::{FileSettings, ToolSettings};
 use crate::credential::Lookup;
 use crate::egress::{self, Clients};
 use crate::error::{CallError, ExecError};
+use crate::exec::cli::Surroundings;
 use crate::exec::credentials::SharedCredentials;
 use crate::exec::http::HttpError;
 use crate::exec::mcp::{McpError, ToolListing};
@@ -57,6 +60,8 @@ pub struct Context<'a> {
     pub runtime: &'a SharedState,
     pub audit: &'a Audit,
     pub counting: Counting,
+    /// Where programs run, and what they read.
+    pub surroundings: Surroundings,
     /// Is shown the progress of calls.
     pub watcher: Option<Watcher<'a>>,
 }
@@ -135,6 +140,7 @@ impl<'a> Call<'a> {
             runtime: self.context.runtime,
             limits: self.context.limits,
             file_limits: self.context.file_limits,
+            surroundings: self.context.surroundings,
             watcher: self.context.watcher,
             request_id: self.request_id,
             trail: self.trail,
@@ -220,15 +226,27 @@ async fn decide(
 ) -> Result<Finished, CallError> {
     // Before the arguments: a caller without the scope learns nothing of what the tool takes, and
     // its arguments cost next to nothing.
+    let is_program = tool.invocation.is_program();
     if let Err(refused) = authorize(tool, call.identity) {
-        guard.set_args(args.audited_unparsed());
+        guard.set_args(match is_program {
+            true => args.audited_words_unparsed(),
+            false => args.audited_unparsed(),
+        });
         return Err(refused);
     }
-    let mut given = args.parse(tool, work).await?;
-    guard.set_args(std::mem::take(&mut given.audited));
     // Before the limit: a call that could never be sent doesn't count against it.
-    let size = given.size;
-    let prepared = validate(tool, given, work).await?;
+    let (input, unknown) = if is_program {
+        let words = args.into_words(work).await?;
+        guard.set_args(program::audited(&call, &words));
+        program::check(&words)?;
+        (Input::Words(words), Vec::new())
+    } else {
+        let mut given = args.parse(tool, work).await?;
+        guard.set_args(std::mem::take(&mut given.audited));
+        let size = given.size;
+        let Prepared { args, unknown } = validate(tool, given, work).await?;
+        (Input::Arguments { args, size }, unknown)
+    };
     call.upstream_override = upstream_url
         .map(|url| upstream_override::check(url, tool, &call.lookup))
         .transpose()?;
@@ -239,11 +257,13 @@ async fn decide(
         ..call.context.limits.clone()
     };
     call.context.limits = &limits;
-    let Prepared { args, unknown } = prepared;
-    let answer = execute(&call, tool, args, size).await?;
+    let answer = execute(&call, tool, input).await?;
     let most = limits.max_response_bytes;
+    // A program has a time of its own, which may be longer than the call's.
+    let program = tool.provider.cli();
+    let work = program.map_or(*work, |cli| work.extended(cli.timeout));
     Ok(Finished {
-        output: shape::shape(tool, answer, work, most, call.request_id).await?,
+        output: shape::shape(tool, answer, &work, most, call.request_id).await?,
         format: tool.format,
         warnings: unknown.iter().map(ToString::to_string).collect(),
     })
@@ -330,14 +350,25 @@ fn warn_of_idle_limits(rates: &[(String, Rate)], name: &str, call: &Call<'_>) {
     }
 }
 
+/// What a tool is called with.
+enum Input {
+    Arguments {
+        args: Map<String, Value>,
+        /// Bytes of the text that they were parsed from.
+        size: usize,
+    },
+    /// Of a program.
+    Words(Vec<String>),
+}
+
 /// The dispatch to executors: one arm per handler.
-async fn execute(
-    call: &Call<'_>,
-    tool: &Arc<Tool>,
-    args: Map<String, Value>,
-    size: usize,
-) -> Result<Answer, CallError> {
+async fn execute(call: &Call<'_>, tool: &Arc<Tool>, input: Input) -> Result<Answer, CallError> {
+    let (args, size) = match input {
+        Input::Words(words) => return program::run(call, words).await,
+        Input::Arguments { args, size } => (args, size),
+    };
     match &tool.invocation {
+        Invocation::Cli => program::run(call, Vec::new()).await,
         Invocation::Http(http) => {
             let answer = over_http(call, tool, http, args, size).await;
             answer.map_err(|error| match error {

@@ -12,6 +12,8 @@ const METHODS: [&str; 5] = ["GET", "POST", "PUT", "DELETE", "PATCH"];
 pub enum Invocation {
     Http(HttpInvocation),
     Mcp(McpInvocation),
+    /// The provider's program.
+    Cli,
 }
 
 #[derive(Debug, Clone)]
@@ -49,6 +51,7 @@ impl Invocation {
                 remote_name: endpoint.unwrap_or_else(|| own_name(tool, &provider.name).to_owned()),
                 repeatable: false,
             }),
+            Handler::Cli(_) => Invocation::Cli,
             Handler::Http(_) | Handler::OpenApi(_) | Handler::Passthrough | Handler::Absent => {
                 Invocation::Http(HttpInvocation {
                     method,
@@ -66,7 +69,7 @@ impl Invocation {
     pub(super) fn placeholders(&self) -> impl Iterator<Item = &str> {
         let endpoint = match self {
             Invocation::Http(http) => http.endpoint.as_str(),
-            Invocation::Mcp(_) => "",
+            Invocation::Mcp(_) | Invocation::Cli => "",
         };
         placeholders(endpoint)
     }
@@ -75,6 +78,7 @@ impl Invocation {
     /// other tools, a word that belongs to no argument is a mistake.
     pub fn is_program(&self) -> bool {
         match self {
+            Invocation::Cli => true,
             Invocation::Http(_) | Invocation::Mcp(_) => false,
         }
     }
@@ -84,6 +88,7 @@ impl Invocation {
         match self {
             Invocation::Http(http) => &http.method,
             Invocation::Mcp(_) => &Method::POST,
+            Invocation::Cli => &Method::GET,
         }
     }
 
@@ -92,6 +97,7 @@ impl Invocation {
         match self {
             Invocation::Http(http) => &http.endpoint,
             Invocation::Mcp(mcp) => &mcp.remote_name,
+            Invocation::Cli => "",
         }
     }
 }

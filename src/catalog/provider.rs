@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
+use super::cli::Cli;
 use super::mcp::Mcp;
 use super::openapi::Selection;
 use super::outbound::{BaseUrl, Inject, Outbound, Program, is_credential};
@@ -49,6 +50,8 @@ pub enum Handler {
     OpenApi(Box<OpenApi>),
     /// Tools that an MCP server lists.
     Mcp(Box<Mcp>),
+    /// A program that ati runs for each call.
+    Cli(Box<Cli>),
     /// Routes, no tools.
     Passthrough,
     /// A handler that this build doesn't have: no tools.
@@ -201,10 +204,20 @@ impl Provider {
                 }
                 (owned(mcp.keys()), Handler::Mcp(Box::new(mcp)))
             }
-            HandlerKind::Passthrough => (Vec::new(), Handler::Passthrough),
-            HandlerKind::Cli | HandlerKind::FileManager | HandlerKind::Unknown(_) => {
-                (Vec::new(), Handler::Absent)
+            HandlerKind::Cli => {
+                let cli = Cli::read(s);
+                let faults = cli.faults().into_iter();
+                warnings.extend(faults.map(|fault| fault.file(&self.file)));
+                if !matches!(self.outbound.auth, Auth::None) {
+                    let message = "it has no effect: a program gets its credentials by cli_env";
+                    let problem = Problem::new(message).file(&self.file);
+                    warnings.push(problem.key("provider.auth_type"));
+                    self.outbound.auth = Auth::None;
+                }
+                (owned(cli.keys()), Handler::Cli(Box::new(cli)))
             }
+            HandlerKind::Passthrough => (Vec::new(), Handler::Passthrough),
+            HandlerKind::FileManager | HandlerKind::Unknown(_) => (Vec::new(), Handler::Absent),
         };
     }
 
@@ -251,6 +264,14 @@ impl Provider {
         }
     }
 
+    /// Its program, where it has one to run.
+    pub fn cli(&self) -> Option<&Cli> {
+        match &self.handler {
+            Handler::Cli(cli) if !cli.command.is_empty() => Some(cli),
+            _ => None,
+        }
+    }
+
     /// Names of the keyring entries that its tools need.
     pub fn key_names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.outbound.header_keys().collect();
@@ -261,10 +282,11 @@ impl Provider {
 
     /// Whether the `[[tools]]` of its manifest are its tools.
     pub fn has_written_tools(&self) -> bool {
-        !matches!(
-            self.handler,
-            Handler::OpenApi(_) | Handler::Passthrough | Handler::Absent
-        )
+        match &self.handler {
+            Handler::Http(_) | Handler::Mcp(_) => true,
+            Handler::Cli(cli) => !cli.command.is_empty(),
+            Handler::OpenApi(_) | Handler::Passthrough | Handler::Absent => false,
+        }
     }
 
     /// The handler, as manifests write it.
@@ -290,8 +312,8 @@ impl Provider {
                 "a credential in args can be seen by every user of this machine; env is the place for it",
             );
         }
-        // An MCP server may get what is minted as variables.
-        let unused = !matches!(self.handler, Handler::Mcp(_))
+        // A program may get what is minted as variables.
+        let unused = !matches!(self.handler, Handler::Mcp(_) | Handler::Cli(_))
             && !matches!(self.outbound.auth, Auth::Static(_));
         let to_header = |to: &Inject| matches!(to, Inject::Header(_));
         if unused && !generator.inject.iter().any(|(_, to)| to_header(to)) {

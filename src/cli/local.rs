@@ -20,6 +20,7 @@ use crate::catalog::{Catalog, Provider, ResultFormat, Tool, listing_cache};
 use crate::clock::unix_now;
 use crate::config::{Environment, KeyringSettings, Settings, ToolSettings};
 use crate::error::{CallError, Code, ExecError, Failure};
+use crate::exec::cli::Surroundings;
 use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, SharedState, Watcher};
 use crate::keyring::{Keyring, Places, Source};
@@ -119,6 +120,7 @@ impl Local {
             };
             let context = Context {
                 catalog: &snapshot.catalog,
+                surroundings: Surroundings::Callers,
                 watcher,
                 ..session.context()
             };

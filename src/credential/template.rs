@@ -39,6 +39,13 @@ impl Template {
         })
     }
 
+    /// Whether this stands in its texts.
+    pub fn has_text(&self, text: &str) -> bool {
+        self.0
+            .iter()
+            .any(|part| matches!(part, Part::Text(own) if own.contains(text)))
+    }
+
     /// The text with the values of its keys, or the names of the keys that are missing.
     pub fn expand(&self, lookup: &Lookup<'_>) -> Result<Zeroizing<Vec<u8>>, Vec<String>> {
         self.expand_with(|key| lookup.get(key).map(Secret::expose))

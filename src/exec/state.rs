@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::credentials::GeneratorRuns;
-use super::mcp;
+use super::{cli, mcp};
 use crate::budget::Budget;
 use crate::config::{FileSettings, ToolSettings};
 use crate::credential::{Attachment, CredentialError};
+use crate::keyring::CredentialFolder;
 use crate::runtime::{ComputePool, RateWindows, RenewingCache};
 use crate::spool::Quota;
 
@@ -15,6 +16,10 @@ pub struct SharedState {
     pub minted: RenewingCache<Attachment, CredentialError>,
     pub generators: GeneratorRuns,
     pub rates: RateWindows,
+    /// Room for programs.
+    pub programs: cli::ProgramSlots,
+    /// Where programs find credentials in files.
+    pub credential_files: Arc<CredentialFolder>,
     pub sessions: mcp::Sessions,
     /// The disk space that bodies of calls may take together.
     pub spools: Arc<Quota>,
@@ -32,6 +37,8 @@ impl SharedState {
             minted: RenewingCache::default(),
             generators: GeneratorRuns::new(limits.max_programs),
             rates: RateWindows::new(ati_dir),
+            programs: cli::ProgramSlots::default(),
+            credential_files: Arc::new(CredentialFolder::new(ati_dir)),
             sessions: mcp::Sessions::default(),
             spools: Quota::new(limits.max_spool_bytes),
             file_spools: Quota::new(files.spool_bytes),

@@ -178,7 +178,11 @@ pub(super) const CLI: Group = Group {
     title: "`handler = \"cli\"`",
     handler: Some(HandlerKind::Cli),
     fields: &[
-        field("cli_command", Text, "The program"),
+        field(
+            "cli_command",
+            Text,
+            "The program: a path, or a name that is looked up in PATH",
+        ),
         field(
             "cli_default_args",
             TextList,
@@ -192,7 +196,24 @@ pub(super) const CLI: Group = Group {
              path of a file with it",
         )
         .default("`{}`"),
-        field("cli_timeout_secs", Number, "Killed after this many seconds").default("120"),
+        field(
+            "cli_timeout_secs",
+            Number,
+            "After this many seconds the program and all that it started are ended",
+        )
+        .default("120"),
+        field(
+            "cli_cwd",
+            Text,
+            "The folder that it runs in, an absolute path. Without it an empty temporary folder on \
+             a proxy, and the caller's own for `ati run` without one",
+        ),
+        field(
+            "cli_max_concurrent",
+            Number,
+            "How many calls run the program at a time; others wait",
+        )
+        .default("8"),
         field(
             "cli_output_args",
             TextList,

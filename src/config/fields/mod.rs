@@ -128,6 +128,7 @@ pub fn sample_table(table: &str) -> toml::Table {
     fields_of(table)
         .map(|field| match field.name {
             "run_as" => (field.name.to_owned(), "user:group".into()),
+            "cli_cwd" => (field.name.to_owned(), "/folder".into()),
             name => (name.to_owned(), sample(field.kind)),
         })
         .collect()
