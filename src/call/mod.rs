@@ -48,6 +48,9 @@ pub use work::{SMALL_TEXT, Work};
 /// well.
 pub const WARNING_HEADER: &str = "x-ati-warning";
 
+/// The header of a `/call` answer in which ati put files, as base64.
+pub const FILES_HEADER: &str = "x-ati-files";
+
 /// What calls of one process are made with.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {

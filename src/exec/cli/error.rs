@@ -1,3 +1,4 @@
+use super::capture::CaptureError;
 use crate::credential::CredentialError;
 use crate::error::{Code, ExecFailure, Shortage, UpstreamFailure};
 
@@ -36,6 +37,8 @@ pub enum CliError {
     #[error("too busy: {0}")]
     Busy(Shortage),
     #[error(transparent)]
+    Capture(#[from] CaptureError),
+    #[error(transparent)]
     Credential(#[from] CredentialError),
 }
 
@@ -60,6 +63,11 @@ impl ExecFailure for CliError {
             CliError::Crowded(_) | CliError::Waited(_) => "busy",
             CliError::Busy(shortage) => shortage.label(),
             CliError::TooLong(_) => "invalid_arguments",
+            CliError::Capture(error) => match error.shortage() {
+                Some(shortage) => shortage.label(),
+                None if error.is_callers() => "invalid_arguments",
+                None => "failed",
+            },
             CliError::Credential(error) => error.outcome(),
             CliError::Signal { .. }
             | CliError::Spawn { .. }
@@ -75,6 +83,8 @@ impl ExecFailure for CliError {
             CliError::Timeout(_) => Code::ProviderTimeout,
             CliError::MissingKey(_) => Code::MissingKey,
             CliError::TooLong(_) => Code::InvalidValue,
+            CliError::Capture(error) if error.shortage().is_some() => Code::ProviderUnavailable,
+            CliError::Capture(error) if error.is_callers() => Code::InvalidValue,
             CliError::Credential(error) => error.code(),
             CliError::Crowded(_) | CliError::Waited(_) | CliError::Busy(_) => {
                 Code::ProviderUnavailable
@@ -84,6 +94,7 @@ impl ExecFailure for CliError {
             | CliError::Spawn { .. }
             | CliError::TooMuch(_)
             | CliError::Output(_)
+            | CliError::Capture(_)
             | CliError::CredentialFile { .. }
             | CliError::Folder(_) => Code::ExecutionFailed,
         }
@@ -97,11 +108,14 @@ impl ExecFailure for CliError {
             CliError::Spawn { .. } => "spawn",
             CliError::TooMuch(_) => "too_large",
             CliError::Output(_) => "closed",
+            CliError::Capture(CaptureError::TooLarge { .. }) => "too_large",
+            CliError::Capture(CaptureError::Missing(_)) => "no_file",
             CliError::Credential(error) => return error.upstream_failure(),
             CliError::TooLong(_)
             | CliError::MissingKey(_)
             | CliError::CredentialFile { .. }
             | CliError::Folder(_)
+            | CliError::Capture(_)
             | CliError::Crowded(_)
             | CliError::Waited(_)
             | CliError::Busy(_) => return None,
@@ -114,6 +128,7 @@ impl ExecFailure for CliError {
             CliError::Crowded(_) => Some(Shortage::Queue),
             CliError::Waited(_) => Some(Shortage::Time),
             CliError::Busy(shortage) => Some(*shortage),
+            CliError::Capture(error) => error.shortage(),
             _ => None,
         }
     }
@@ -126,6 +141,7 @@ impl ExecFailure for CliError {
             CliError::Signal { signal, said } => {
                 format!("CLI was ended by signal {signal}: {}", said.audited)
             }
+            CliError::Capture(error) => error.without_path(),
             other => other.to_string(),
         }
     }

@@ -6,14 +6,16 @@
 //!   credentials::obtain      what a generator mints, as variables
 //!   prepare                  variables, credential files, the folder of the call
 //!   size::check              size.rs: what the system would refuse
-//!   [captures]               paths of the caller are replaced by ati's own
+//!   Captures::begin          capture.rs: paths of the caller are replaced by ati's own
 //!   process                  the program, supervised, to its end
-//!   [captures]               what the program wrote there
+//!   Captures::collect        what the program wrote there, redacted
 //!   output::answer           output.rs: JSON or a text, redacted, spooled where it is big
 //! ```
 
+mod capture;
 mod error;
 mod output;
+mod search;
 mod size;
 mod slots;
 
@@ -23,6 +25,7 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use zeroize::Zeroizing;
 
+use capture::Captures;
 pub use error::{CliError, Said};
 pub use slots::ProgramSlots;
 
@@ -79,7 +82,7 @@ struct Prepared {
 
 pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Answer, CliError> {
     let (cli, provider) = (job.cli, &job.provider.name);
-    let words: Vec<String> = cli.default_args.iter().chain(&job.words).cloned().collect();
+    let mut words: Vec<String> = cli.default_args.iter().chain(&job.words).cloned().collect();
     let slots = &context.runtime.programs;
     let entered = slots.enter(provider, cli.most_at_a_time, context.limits.timeout);
     let slot = entered.await.map_err(|none| match none {
@@ -94,15 +97,32 @@ pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Answer, CliEr
         &words,
         variables.map(|(name, value)| name.len() + value.len() + 1),
     )?;
-    // Captures: here the words are final, and paths of the caller can be replaced.
+    let callers = &mut words[cli.default_args.len()..];
+    let captures = Captures::begin(&cli.captures, callers, context).await?;
     context.trail.attempt();
-    let finished = {
+    let ended = {
         let _wait = context.trail.wait();
-        execute(cli, words, prepared, slot, context).await?
+        execute(cli, words, prepared, captures.as_ref(), slot, context).await
     };
-    check_end(&finished, &attachment, &job.secret_words)?;
-    // Captures: here the program has ended well, and what it wrote can be collected.
-    output::answer(&finished.stdout, &attachment, provider, context).await
+    let ended = ended.and_then(|finished| {
+        check_end(&finished, captures.as_ref(), &attachment, &job.secret_words)?;
+        Ok(finished)
+    });
+    match (ended, captures) {
+        (Ok(finished), Some(captures)) => {
+            let collected = captures.collect(&finished.stdout, provider, &attachment, context);
+            Ok(collected.await?)
+        }
+        (Ok(finished), None) => {
+            output::answer(&finished.stdout, &attachment, provider, context).await
+        }
+        (Err(error), captures) => {
+            if let Some(captures) = captures {
+                captures.discard().await;
+            }
+            Err(error)
+        }
+    }
 }
 
 /// Refuses words that no program could get, whatever its manifest adds to them.
@@ -150,6 +170,7 @@ async fn execute(
     cli: &Cli,
     args: Vec<String>,
     prepared: Prepared,
+    captures: Option<&Captures>,
     slot: Slot,
     context: ExecContext<'_>,
 ) -> Result<Finished, CliError> {
@@ -162,7 +183,16 @@ async fn execute(
         timeout: cli.timeout,
         max_output: context.limits.max_response_bytes,
     };
-    let finished = process::run_holding(spec, (slot, files.clone())).await;
+    let held = (slot, files.clone(), captures.map(Captures::folder));
+    let running = process::run_holding(spec, held);
+    let finished = match captures {
+        None => running.await,
+        Some(captures) => tokio::select! {
+            finished = running => finished,
+            // It fills the disk. Leaving it ends it.
+            too_large = captures.overflow() => return Err(too_large.into()),
+        },
+    };
     // The last owner removes them, which may take its time.
     let _ = spawn_blocking(move || drop(files)).await;
     finished.map_err(|error| match error {
@@ -183,6 +213,7 @@ fn whole_seconds(time: Duration) -> u64 {
 /// An error where the program says that it failed, with what it wrote.
 fn check_end(
     finished: &Finished,
+    captures: Option<&Captures>,
     attachment: &Attachment,
     secret_words: &[String],
 ) -> Result<(), CliError> {
@@ -194,7 +225,12 @@ fn check_end(
         b"" => finished.stdout.trim_ascii(),
         errors => errors,
     };
-    let text = attachment.redact_text(written, LONGEST_ERROR);
+    let text = match captures {
+        Some(captures) => {
+            attachment.redact_text(captures.with_callers_paths(written), LONGEST_ERROR)
+        }
+        None => attachment.redact_text(written, LONGEST_ERROR),
+    };
     let secrets = secret_words.iter().map(String::as_bytes);
     let audited = Attachment::default().with_redacted(secrets);
     let said = Said {
