@@ -45,11 +45,6 @@ impl NewFile {
         self.file.write_all(bytes)
     }
 
-    /// For copies that the kernel makes.
-    pub fn file(&mut self) -> &mut File {
-        &mut self.file
-    }
-
     /// Gives it its name.
     pub fn commit(mut self) -> io::Result<()> {
         // Something else may have come there since.
