@@ -381,7 +381,10 @@ mod tests {
     fn answer_without_files_passes_as_it_is() {
         let text = to_raw_value(&json!({"outputs": 5, "a": [1]})).unwrap();
         let named = named(&[]);
-        let same = Files(Incoming::new(&named).files).place(text.clone()).unwrap().0;
+        let same = Files(Incoming::new(&named).files)
+            .place(text.clone())
+            .unwrap()
+            .0;
         assert_eq!(same.get(), text.get());
     }
 
