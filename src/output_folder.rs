@@ -40,7 +40,8 @@ impl OutputFolder {
     /// A new folder that only its owner may enter. Its name is random.
     pub fn create(parent: &Path) -> io::Result<Self> {
         let name = format!("{PREFIX}{}", uuid::Uuid::new_v4().simple());
-        let path = parent.join(name);
+        // The program may run in another folder.
+        let path = std::path::absolute(parent)?.join(name);
         DirBuilder::new().mode(0o700).create(&path)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::open(&path, flags, Mode::empty()) {
@@ -86,10 +87,9 @@ impl OutputFolder {
         Ok(file)
     }
 
-    /// A new file of ati's own in the folder.
-    pub fn create_file(&self, name: &str) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        Ok(openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)?.into())
+    /// Removes it, and waits for that.
+    pub fn remove(mut self) {
+        remove(&std::mem::take(&mut self.path));
     }
 }
 
@@ -106,6 +106,9 @@ impl Drop for OutputFolder {
     /// Not on a worker: the kernel frees the blocks of big files here.
     fn drop(&mut self) {
         let path = std::mem::take(&mut self.path);
+        if path.as_os_str().is_empty() {
+            return;
+        }
         match Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(move || remove(&path))),
             Err(_) => remove(&path),

@@ -127,6 +127,10 @@ fn headers(finished: &Finished) -> Vec<(HeaderName, HeaderValue)> {
         let name = HeaderName::from_static(call::FILES_HEADER);
         headers.push((name, HeaderValue::from_static("base64")));
     }
+    if finished.is_program {
+        let name = HeaderName::from_static(call::HANDLER_HEADER);
+        headers.push((name, HeaderValue::from_static("cli")));
+    }
     if !finished.warnings.is_empty() {
         let plain = |c: char| {
             if c == ' ' || c.is_ascii_graphic() {

@@ -47,6 +47,8 @@ pub use work::{SMALL_TEXT, Work};
 /// The header of a `/call` answer that has what ati wants to tell the caller of a call that went
 /// well.
 pub const WARNING_HEADER: &str = "x-ati-warning";
+/// The header of a `/call` answer that says which handler the tool has, where that is a program.
+pub const HANDLER_HEADER: &str = "x-ati-handler";
 
 /// The header of a `/call` answer in which ati put files, as base64.
 pub const FILES_HEADER: &str = "x-ati-files";
@@ -120,6 +122,8 @@ pub struct Finished {
     pub format: ResultFormat,
     /// For the caller: arguments that the tool doesn't know.
     pub warnings: Vec<String>,
+    /// The tool is a program: the caller's words were its own, and no options of ati.
+    pub is_program: bool,
 }
 
 /// One call on its way through the pipeline.
@@ -269,6 +273,7 @@ async fn decide(
         output: shape::shape(tool, answer, &work, most, call.request_id).await?,
         format: tool.format,
         warnings: unknown.iter().map(ToString::to_string).collect(),
+        is_program,
     })
 }
 

@@ -1,6 +1,5 @@
 //! The words that a program gets, out of every form in which callers give arguments.
 
-use std::borrow::Cow;
 use std::io::Read as _;
 
 use serde_json::value::RawValue;
@@ -165,9 +164,9 @@ fn object(text: &str, convention: Convention) -> serde_json::Result<Vec<String>>
 }
 
 /// A name that has its dashes already keeps them.
-fn flag(name: &Cow<'_, str>) -> String {
+fn flag(name: &str) -> String {
     match name.starts_with('-') {
-        true => name.clone().into_owned(),
+        true => name.to_owned(),
         false => format!("--{name}"),
     }
 }

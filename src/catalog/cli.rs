@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use zeroize::Zeroizing;
+
 use super::captures::{CaptureRules, RuleFault};
 use crate::config::Section;
 use crate::credential::Template;
@@ -150,6 +152,17 @@ impl Cli {
             faults.push(Problem::new(format!("{fault}; it is ignored")).key(key));
         }
         faults
+    }
+
+    /// The variables that hold no credential.
+    pub fn plain_env(&self) -> Vec<(String, Zeroizing<String>)> {
+        let plain = self.env.iter().filter_map(|(name, variable)| {
+            let Variable::Text(template) = variable else {
+                return None;
+            };
+            Some((name.clone(), Zeroizing::new(template.without_keys()?)))
+        });
+        plain.collect()
     }
 
     /// Names of the keyring entries in the program's environment.

@@ -11,6 +11,7 @@ pub mod openapi;
 pub mod outbound;
 pub mod provider;
 pub mod result_format;
+mod sandbox;
 pub mod schema;
 pub mod search;
 mod specs;

@@ -7,16 +7,18 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use super::cli::Cli;
-use super::mcp::Mcp;
+use super::mcp::{Mcp, Transport};
 use super::openapi::Selection;
 use super::outbound::{BaseUrl, Inject, Outbound, Program, is_credential};
 use super::result_format::ResultFormat;
+use super::sandbox;
 use crate::config::fields;
 use crate::config::provider::Auth;
 use crate::config::{HandlerKind, ManifestFile, Origin, Section};
 use crate::credential::Template;
 use crate::egress;
 use crate::error::{Intro, Problem};
+use crate::process::Sandbox;
 
 #[derive(Debug)]
 pub struct Provider {
@@ -33,6 +35,8 @@ pub struct Provider {
     pub kind: HandlerKind,
     pub handler: Handler,
     pub outbound: Outbound,
+    /// What its programs may reach; everything that ati's user may where there is none.
+    pub sandbox: Option<Sandbox>,
     /// Names of keyring entries whose values stand in a URL or in a program's environment. Answers
     /// may repeat them, so they are redacted.
     pub embedded_keys: Vec<String>,
@@ -132,6 +136,7 @@ impl Provider {
         } else if manifest.handler != HandlerKind::Passthrough {
             provider.outbound = Outbound::read(&mut s, &manifest.handler, egress, warnings);
             provider.read_handler(&mut s, warnings);
+            provider.sandbox = sandbox::read(&mut s);
             if manifest.handler == HandlerKind::OpenApi || !manifest.tools.is_empty() {
                 warnings.extend(provider.unusable_base_url());
             }
@@ -162,6 +167,7 @@ impl Provider {
             kind: manifest.handler.clone(),
             handler: Handler::Passthrough,
             outbound: Outbound::default(),
+            sandbox: None,
             embedded_keys: Vec::new(),
             file: manifest.path.clone(),
             expires: match manifest.origin {
@@ -294,7 +300,20 @@ impl Provider {
         self.kind.name()
     }
 
+    /// Whether ati runs programs for it.
+    pub fn starts_program(&self) -> bool {
+        match (&self.handler, &self.kind) {
+            (Handler::Mcp(mcp), _) => matches!(mcp.transport, Transport::Stdio { .. }),
+            (_, kind) => *kind == HandlerKind::Cli,
+        }
+    }
+
     fn warn(&self, warnings: &mut Vec<Problem>) {
+        if self.sandbox.is_some() && !self.starts_program() {
+            let message = "ati starts no program for this provider, so that nothing is confined";
+            let problem = Problem::new(message).file(&self.file);
+            warnings.push(problem.key(format!("provider.{}", sandbox::KEY)));
+        }
         let Some(generator) = &self.outbound.generator else {
             return;
         };

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Format, mcp_servers, output, permissions};
+use super::{Format, mcp_servers, output, permissions, programs};
 use crate::config::{self, Environment, Flags, Settings};
 use crate::error::{Code, Failure, Problem, Weight};
 use crate::snapshot::Snapshot;
@@ -91,7 +91,8 @@ fn build(
     match Snapshot::build(settings, None) {
         Ok(mut built) if problems.is_empty() => {
             let snapshot = &built.snapshot;
-            let faults = mcp_servers::faults(snapshot);
+            let mut faults = mcp_servers::faults(snapshot);
+            faults.extend(programs::faults(snapshot));
             built
                 .warnings
                 .extend(faults.iter().map(|fault| fault.problem()));

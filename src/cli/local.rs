@@ -139,6 +139,7 @@ impl Local {
                 result,
                 format: finished.format,
                 warnings: finished.warnings,
+                is_program: finished.is_program,
             })
         })?
     }
@@ -320,6 +321,8 @@ pub struct Answered {
     /// How the tool wants its result printed.
     pub format: ResultFormat,
     pub warnings: Vec<String>,
+    /// The tool is a program, and `--output` among its words was its own.
+    pub is_program: bool,
 }
 
 async fn loaded(output: Output) -> Result<Box<RawValue>, Failure> {

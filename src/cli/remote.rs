@@ -23,7 +23,7 @@ use super::{problem_failure, runtime};
 use crate::auth::sandbox::{self, SandboxKey};
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::signature;
-use crate::call::{FILES_HEADER, WARNING_HEADER};
+use crate::call::{FILES_HEADER, HANDLER_HEADER, WARNING_HEADER};
 use crate::catalog::{ResultFormat, result_format};
 use crate::clock::unix_now;
 use crate::config;
@@ -70,6 +70,8 @@ pub struct Called {
     /// How the tool wants its result printed.
     pub format: ResultFormat,
     pub warnings: Vec<String>,
+    /// The tool is a program of the proxy's machine.
+    pub is_program: bool,
 }
 
 /// The body of a call. The arguments stay as they were written.
@@ -100,6 +102,7 @@ pub struct Response {
     pub clock_ahead: Option<i64>,
     format: ResultFormat,
     warning: Option<String>,
+    is_program: bool,
 }
 
 impl Remote {
@@ -197,6 +200,7 @@ impl Remote {
                     result,
                     format: answer.format,
                     warnings: answer.warning.into_iter().chain(unwritten).collect(),
+                    is_program: answer.is_program,
                 })
             }
             (None, None) => Err(not_ati()),
@@ -294,6 +298,7 @@ impl Remote {
                     .and_then(|name| ResultFormat::named(&name))
                     .unwrap_or_default(),
                 warning: text(WARNING_HEADER),
+                is_program: text(HANDLER_HEADER).as_deref() == Some("cli"),
                 reason: status.canonical_reason().unwrap_or_default(),
                 is_json: text(CONTENT_TYPE.as_str())
                     .is_some_and(|kind| kind.starts_with("application/json")),

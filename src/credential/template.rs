@@ -39,6 +39,15 @@ impl Template {
         })
     }
 
+    /// The whole text, where no key is part of it.
+    pub fn without_keys(&self) -> Option<String> {
+        let mut parts = self.0.iter();
+        parts.try_fold(String::new(), |whole, part| match part {
+            Part::Text(text) => Some(whole + text),
+            Part::Key(_) => None,
+        })
+    }
+
     /// Whether this stands in its texts.
     pub fn has_text(&self, text: &str) -> bool {
         self.0

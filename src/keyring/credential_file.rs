@@ -5,7 +5,9 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
@@ -123,7 +125,8 @@ impl CredentialFolder {
                 && file.try_lock().is_ok()
             {
                 let length = file.metadata().map_or(0, |it| it.len());
-                wipe(&entry.path(), usize::try_from(length).unwrap_or(0));
+                overwrite(&entry.path(), usize::try_from(length).unwrap_or(0));
+                let _ = fs::remove_file(entry.path());
             }
         }
     }
@@ -143,7 +146,9 @@ impl CredentialFile {
 impl Drop for CredentialFile {
     fn drop(&mut self) {
         if self.is_temporary {
-            wipe(&self.path, self.length);
+            // The supervisor of the program may have removed it already: it still has its content.
+            wipe(&self.file, self.length);
+            let _ = fs::remove_file(&self.path);
         }
         let _ = self.file.unlock();
     }
@@ -193,19 +198,22 @@ fn holds(file: &File, value: &Secret) -> io::Result<bool> {
     Ok(*content == value)
 }
 
-/// Overwrites and removes it. The zeros go to the disk before the file does, or the disk would keep
-/// the value.
-fn wipe(path: &Path, length: usize) {
+fn overwrite(path: &Path, length: usize) {
     let opened = OpenOptions::new()
         .write(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path);
-    if let Ok(mut file) = opened {
-        let _ = file
-            .write_all(&vec![0; length])
-            .and_then(|()| file.sync_data());
+    if let Ok(file) = opened {
+        wipe(&file, length);
     }
-    let _ = fs::remove_file(path);
+}
+
+/// Overwrites it. The zeros go to the disk before the file is removed, or the disk would keep the
+/// value.
+fn wipe(file: &File, length: usize) {
+    let _ = file
+        .write_all_at(&vec![0; length], 0)
+        .and_then(|()| file.sync_data());
 }
 
 #[cfg(test)]

@@ -132,7 +132,7 @@ pub fn kill_descendants(of: Pid, spared: Option<Pid>) -> usize {
 }
 
 /// Children, their children, and so on, without zombies.
-fn descendants(of: Pid, spared: Option<Pid>) -> Vec<Pid> {
+pub(super) fn descendants(of: Pid, spared: Option<Pid>) -> Vec<Pid> {
     let mut children: HashMap<i32, Vec<(i32, bool)>> = HashMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let name = entry.file_name();

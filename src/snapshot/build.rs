@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{Snapshot, certificates, doors, keys};
+use super::{Snapshot, certificates, doors, keys, sandboxes};
 use crate::auth::signature::{Mode, SigningKeys};
 use crate::auth::token::{VerificationKey, Verifier};
 use crate::catalog::{Catalog, Specs};
@@ -235,6 +235,8 @@ fn catalog(
         &mut report.problems,
         &mut report.warnings,
     );
+    sandboxes::close(settings);
+    sandboxes::check(&catalog, &mut report.problems, &mut report.warnings);
     (manifests, catalog)
 }
 

@@ -1,6 +1,7 @@
 //! Files that others wrote, as bodies.
 
 use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,6 +13,11 @@ impl Quota {
     /// Where spools have their files.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// A file without a name. It counts when it is adopted.
+    pub fn new_file(&self) -> io::Result<File> {
+        tempfile::tempfile_in(&self.dir)
     }
 }
 

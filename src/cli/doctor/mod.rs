@@ -3,6 +3,7 @@
 mod machine;
 mod mcp;
 mod network;
+mod programs;
 
 use serde::Serialize;
 
@@ -128,6 +129,7 @@ fn examine(settings: &Settings, args: &Args, found: &mut Findings) -> Result<(),
         Ok(built) => {
             machine::loaded(&built.snapshot, &built.warnings, found);
             mcp::servers(&built.snapshot, args.offline, found)?;
+            programs::check(&built.snapshot, found);
             if args.offline {
                 found.ok("upstreams", "not contacted (--offline)");
             } else {

@@ -1,5 +1,7 @@
-use super::FieldKind::{Flag, Free, Number, NumberMap, TableMap, Text, TextList, TextMap, Word};
-use super::{Group, field};
+use super::FieldKind::{
+    Flag, Free, Number, NumberMap, Table, TableMap, Text, TextList, TextMap, Word,
+};
+use super::{Field, Group, field};
 use crate::config::HandlerKind;
 
 pub(super) const OPENAPI: Group = Group {
@@ -170,6 +172,44 @@ pub(super) const MCP: Group = Group {
             Text,
             "For `http`: the variable in which a sandbox names another URL",
         ),
+        SANDBOX_FIELD,
+    ],
+};
+
+const SANDBOX_FIELD: Field = field(
+    "cli_sandbox",
+    Table("cli_sandbox"),
+    "Confines the programs that ati starts for this provider; without it they may do what ati's \
+     user may",
+);
+
+pub(super) const SANDBOX: Group = Group {
+    table: "cli_sandbox",
+    title: "`[provider.cli_sandbox]`",
+    handler: None,
+    fields: &[
+        field(
+            "read",
+            TextList,
+            "Files and folders that may be read, as absolute paths, next to the system's own",
+        )
+        .default("`[]`"),
+        field(
+            "write",
+            TextList,
+            "Files and folders that may be read and written, as absolute paths",
+        )
+        .default("`[]`"),
+        field("net", Flag, "Whether sockets may be opened").default("`true`"),
+        field("cpu_seconds", Number, "Processor time of each process").default("none"),
+        field("memory_bytes", Number, "Address space of each process").default("none"),
+        field(
+            "processes",
+            Number,
+            "Processes at a time, the program included; more are killed, all of them",
+        )
+        .default("none"),
+        field("file_bytes", Number, "The longest file that may be written").default("none"),
     ],
 };
 
@@ -227,6 +267,7 @@ pub(super) const CLI: Group = Group {
              writes",
         )
         .default("`{}`"),
+        SANDBOX_FIELD,
     ],
 };
 

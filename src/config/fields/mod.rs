@@ -105,6 +105,7 @@ pub const GROUPS: &[Group] = &[
     handlers::PASSTHROUGH,
     handlers::MCP,
     handlers::CLI,
+    handlers::SANDBOX,
     handlers::FILE_MANAGER,
     provider::AUTH_GENERATOR,
     provider::INJECT,

@@ -15,6 +15,7 @@ fn table_and_field(key: &str) -> (&'static str, &str) {
     let (path, field) = key.rsplit_once('.').unwrap();
     let table = match path {
         "provider" => "provider",
+        "provider.cli_sandbox" => "cli_sandbox",
         "provider.auth_generator" => "auth_generator",
         _ if path.starts_with("tools") && path.ends_with(".response") => "response",
         _ if path.starts_with("tools") => "tools",

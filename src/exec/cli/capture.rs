@@ -2,7 +2,8 @@
 //! here. The program gets a temporary name in its place, in a folder of the call's own, and the
 //! caller gets the file's content under the path that it wrote.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +49,8 @@ pub enum CaptureError {
     NoFolder(String),
     #[error("The disk space for files of calls is used up")]
     NoSpace,
+    #[error("the output of the CLI can't be read: {0}")]
+    Stdout(String),
     #[error("Captured output was not looked at: {0}")]
     Compute(ComputeError),
 }
@@ -84,6 +87,7 @@ impl CaptureError {
             CaptureError::TooMany
             | CaptureError::NoFolder(_)
             | CaptureError::NoSpace
+            | CaptureError::Stdout(_)
             | CaptureError::Compute(_) => self.to_string(),
         }
     }
@@ -170,7 +174,7 @@ impl Captures {
             tokio::time::sleep(Duration::from_millis(10)).await;
             looks += 1;
         }
-        let _ = spawn_blocking(move || drop(self)).await;
+        let _ = spawn_blocking(move || remove(self.folder)).await;
     }
 
     /// Ends when a file of the running program has become too big.
@@ -195,29 +199,64 @@ impl Captures {
     /// sent.
     pub async fn collect(
         self,
-        stdout: &[u8],
+        stdout: Spooled,
         provider: &str,
         attachment: &Attachment,
         context: ExecContext<'_>,
     ) -> Result<Answer, CaptureError> {
         let quota = context.runtime.file_spools.clone();
-        let stdout = self.with_callers_paths(stdout);
-        let mut redactor = attachment.redactor();
         let searches: Vec<Search> = self.files.iter().map(|_| Search::new(attachment)).collect();
+        let mut redactor = attachment.redactor();
+        // Names go first, and at once: what has none can't be left behind.
+        let opened = spawn_blocking(move || {
+            let mut text = Vec::new();
+            let read = stdout.blocking_reader().read_to_end(&mut text);
+            read.map_err(|e| CaptureError::Stdout(e.to_string()))?;
+            Ok((self.with_callers_paths(&text), self.open()?))
+        });
+        let opened = opened
+            .await
+            .unwrap_or(Err(CaptureError::Compute(ComputeError::Failed)));
+        let (stdout, opened) = opened?;
         let work = move || {
             let mut held = Vec::new();
-            for (file, search) in self.files.into_iter().zip(searches) {
-                let taken = take(&self.folder, &file, self.most_bytes, search, &quota)?;
-                held.push((file.path, taken));
+            for ((path, file), search) in opened.into_iter().zip(searches) {
+                let taken = take(file, &path, search, &quota)?;
+                held.push((path, taken));
             }
-            let mut text = redactor.push(stdout.trim_ascii());
+            let mut text = redactor.push(&stdout);
             text.extend(redactor.finish());
-            Ok(envelope(&String::from_utf8_lossy(&text), held))
+            let text = String::from_utf8_lossy(text.trim_ascii());
+            Ok(envelope(&text, held))
         };
         // The search takes processor time.
         let pool = &context.runtime.compute;
         let done = pool.run(provider, context.limits.timeout, work).await;
         done.map_err(CaptureError::Compute)?.map(Answer::WithFiles)
+    }
+
+    /// The files, whose names are gone then.
+    fn open(self) -> Result<Vec<(String, File)>, CaptureError> {
+        let each = self.files.into_iter().map(|Capture { path, name }| {
+            match self.folder.open(&name, self.most_bytes) {
+                Ok(file) => Ok((path, file)),
+                Err(OutputFault::Missing) => Err(CaptureError::Missing(path)),
+                Err(OutputFault::NotRegular) => Err(CaptureError::NotRegular(path)),
+                Err(OutputFault::Linked) => Err(CaptureError::Linked(path)),
+                Err(OutputFault::TooLarge(most)) => Err(CaptureError::TooLarge { path, most }),
+                Err(OutputFault::Unreadable(e)) => Err(unreadable(&path, &e)),
+            }
+        });
+        let opened: Result<Vec<_>, _> = each.collect();
+        remove(self.folder);
+        opened
+    }
+}
+
+/// Now, on a thread that may wait for the disk.
+fn remove(folder: Arc<OutputFolder>) {
+    if let Some(folder) = Arc::into_inner(folder) {
+        folder.remove();
     }
 }
 
@@ -275,34 +314,27 @@ fn extension(path: &str) -> &str {
 
 /// One file, without the call's credentials.
 fn take(
-    folder: &OutputFolder,
-    capture: &Capture,
-    most: u64,
+    file: File,
+    path: &str,
     search: Search,
     quota: &Arc<Quota>,
 ) -> Result<Spooled, CaptureError> {
-    let path = || capture.path.clone();
-    let unreadable = |e: io::Error| CaptureError::Unreadable {
-        path: path(),
-        why: e.to_string(),
-    };
-    let opened = folder.open(&capture.name, most);
-    let file = opened.map_err(|fault| match fault {
-        OutputFault::Missing => CaptureError::Missing(path()),
-        OutputFault::NotRegular => CaptureError::NotRegular(path()),
-        OutputFault::Linked => CaptureError::Linked(path()),
-        OutputFault::TooLarge(most) => CaptureError::TooLarge { path: path(), most },
-        OutputFault::Unreadable(e) => unreadable(e),
-    })?;
-    let clean = || folder.create_file(&format!("{}.clean", capture.name));
-    let file = search.run(file, clean).map_err(unreadable)?;
-    let file = file.ok_or_else(|| CaptureError::Unsearchable(path()))?;
-    Spooled::adopt(file, quota).map_err(|error| match error {
-        SpoolError::Disk(e) => unreadable(e),
+    let clean = search.run(file, || quota.new_file());
+    let clean = clean.map_err(|e| unreadable(path, &e))?;
+    let clean = clean.ok_or_else(|| CaptureError::Unsearchable(path.to_owned()))?;
+    Spooled::adopt(clean, quota).map_err(|error| match error {
+        SpoolError::Disk(e) => unreadable(path, &e),
         SpoolError::QuotaExceeded { .. } | SpoolError::MemoryExceeded { .. } => {
             CaptureError::NoSpace
         }
     })
+}
+
+fn unreadable(path: &str, error: &io::Error) -> CaptureError {
+    CaptureError::Unreadable {
+        path: path.to_owned(),
+        why: error.to_string(),
+    }
 }
 
 /// `{"stdout":…,"outputs":{path:{"content_base64":…,"size_bytes":…,"content_type":…}}}`.

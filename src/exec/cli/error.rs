@@ -1,6 +1,9 @@
 use super::capture::CaptureError;
+use super::output::not_spooled;
+use crate::catalog::cli::Cli;
 use crate::credential::CredentialError;
 use crate::error::{Code, ExecFailure, Shortage, UpstreamFailure};
+use crate::process::program::ProgramError;
 
 /// Why a program gave no result. No text tells a credential.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,6 +20,11 @@ pub enum CliError {
     Spawn { command: String, why: String },
     #[error("CLI wrote more than {0} bytes to its output")]
     TooMuch(u64),
+    #[error("CLI had more than {0} processes at a time")]
+    TooManyProcesses(u64),
+    /// Its supervisor was killed.
+    #[error("CLI was lost: its supervisor ended before it did")]
+    Lost,
     #[error("the output of the CLI can't be read: {0}")]
     Output(String),
     /// The words are longer than the system allows.
@@ -50,6 +58,59 @@ pub struct Said {
     pub audited: String,
 }
 
+impl CliError {
+    pub(super) fn of_program(error: ProgramError, cli: &Cli) -> Self {
+        let spawn = |why: String| CliError::Spawn {
+            command: cli.command.clone(),
+            why,
+        };
+        match error {
+            ProgramError::NotFound(_) => spawn("no such program".to_owned()),
+            ProgramError::NotExecutable(_) => spawn("no file that can be executed".to_owned()),
+            ProgramError::TooLong => CliError::TooLong(
+                "the words and variables of the program are longer than this system allows \
+                 (ARG_MAX)"
+                    .to_owned(),
+            ),
+            ProgramError::Nul => spawn("a variable has a NUL byte".to_owned()),
+            ProgramError::Spawn(why) => spawn(why),
+            ProgramError::Sandbox(why) => spawn(format!("it can't be confined: {why}")),
+            ProgramError::Folder(why) => CliError::Folder(why),
+            ProgramError::Timeout { .. } => CliError::Timeout(cli.timeout.as_secs()),
+            ProgramError::TooMuch { limit } => CliError::TooMuch(limit),
+            ProgramError::TooManyProcesses { limit, .. } => CliError::TooManyProcesses(limit),
+            ProgramError::Spool(error) => not_spooled(error),
+            ProgramError::Output(error) => CliError::Output(error.to_string()),
+            ProgramError::Lost => CliError::Lost,
+        }
+    }
+}
+
+/// As people know it: `9 (SIGKILL)`.
+pub(super) fn signal_name(number: i32) -> String {
+    const NAMES: [(i32, &str); 15] = [
+        (libc::SIGHUP, "SIGHUP"),
+        (libc::SIGINT, "SIGINT"),
+        (libc::SIGQUIT, "SIGQUIT"),
+        (libc::SIGILL, "SIGILL"),
+        (libc::SIGTRAP, "SIGTRAP"),
+        (libc::SIGABRT, "SIGABRT"),
+        (libc::SIGBUS, "SIGBUS"),
+        (libc::SIGFPE, "SIGFPE"),
+        (libc::SIGKILL, "SIGKILL"),
+        (libc::SIGSEGV, "SIGSEGV"),
+        (libc::SIGPIPE, "SIGPIPE"),
+        (libc::SIGTERM, "SIGTERM"),
+        (libc::SIGXCPU, "SIGXCPU"),
+        (libc::SIGXFSZ, "SIGXFSZ"),
+        (libc::SIGSYS, "SIGSYS"),
+    ];
+    match NAMES.iter().find(|(known, _)| *known == number) {
+        Some((_, name)) => format!("{number} ({name})"),
+        None => number.to_string(),
+    }
+}
+
 impl ExecFailure for CliError {
     fn intro(&self) -> &'static str {
         "CLI error"
@@ -72,6 +133,8 @@ impl ExecFailure for CliError {
             CliError::Signal { .. }
             | CliError::Spawn { .. }
             | CliError::TooMuch(_)
+            | CliError::TooManyProcesses(_)
+            | CliError::Lost
             | CliError::Output(_)
             | CliError::CredentialFile { .. }
             | CliError::Folder(_) => "failed",
@@ -93,6 +156,8 @@ impl ExecFailure for CliError {
             | CliError::Signal { .. }
             | CliError::Spawn { .. }
             | CliError::TooMuch(_)
+            | CliError::TooManyProcesses(_)
+            | CliError::Lost
             | CliError::Output(_)
             | CliError::Capture(_)
             | CliError::CredentialFile { .. }
@@ -107,9 +172,10 @@ impl ExecFailure for CliError {
             CliError::Signal { .. } => "signal",
             CliError::Spawn { .. } => "spawn",
             CliError::TooMuch(_) => "too_large",
-            CliError::Output(_) => "closed",
             CliError::Capture(CaptureError::TooLarge { .. }) => "too_large",
             CliError::Capture(CaptureError::Missing(_)) => "no_file",
+            CliError::TooManyProcesses(_) => "too_many_processes",
+            CliError::Output(_) | CliError::Lost => "closed",
             CliError::Credential(error) => return error.upstream_failure(),
             CliError::TooLong(_)
             | CliError::MissingKey(_)

@@ -4,15 +4,16 @@
 //! run
 //!   ProgramSlots::enter      slots.rs: room for one more program of this provider
 //!   credentials::obtain      what a generator mints, as variables
-//!   prepare                  variables, credential files, the folder of the call
+//!   Equipment::prepare       equipment.rs: variables, credential files, the folder of the call
 //!   size::check              size.rs: what the system would refuse
 //!   Captures::begin          capture.rs: paths of the caller are replaced by ati's own
-//!   process                  the program, supervised, to its end
+//!   process::program::run    the program, supervised, to its end
 //!   Captures::collect        what the program wrote there, redacted
 //!   output::answer           output.rs: JSON or a text, redacted, spooled where it is big
 //! ```
 
 mod capture;
+mod equipment;
 mod error;
 mod output;
 mod search;
@@ -22,7 +23,6 @@ mod slots;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::spawn_blocking;
 use zeroize::Zeroizing;
 
 use capture::Captures;
@@ -34,12 +34,18 @@ use super::{Answer, ExecContext};
 use crate::catalog::Provider;
 use crate::catalog::cli::Cli;
 use crate::credential::Attachment;
-use crate::keyring::{CredentialFile, Secret};
-use crate::process::{self, Finished, ProcessError, Spec};
-use slots::{NoSlot, Slot};
+use crate::keyring::Secret;
+use crate::process::program::{self, ProgramOutcome, ProgramSpec, Status, Stdin};
+use crate::spool::Spool;
+use equipment::Equipment;
+use slots::NoSlot;
 
+/// How long a program has between SIGTERM and SIGKILL.
+const GRACE: Duration = Duration::from_secs(2);
 /// How much of what a failing program wrote is told.
 const LONGEST_ERROR: usize = 16 << 10;
+/// How much of its standard error is kept for that.
+const MOST_STDERR: usize = 64 << 10;
 
 /// One call of a program.
 pub struct Job<'a> {
@@ -74,12 +80,6 @@ pub enum Surroundings {
     Callers,
 }
 
-/// What a program needs while it runs.
-struct Prepared {
-    env: Vec<(String, Zeroizing<String>)>,
-    files: Vec<CredentialFile>,
-}
-
 pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Answer, CliError> {
     let (cli, provider) = (job.cli, &job.provider.name);
     let mut words: Vec<String> = cli.default_args.iter().chain(&job.words).cloned().collect();
@@ -90,9 +90,9 @@ pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Answer, CliEr
         NoSlot::TimedOut => CliError::Waited(provider.clone()),
     })?;
     let attachment = obtain(job.credential, job.provider.outbound.source, context).await?;
-    let mut prepared = prepare(job.env, context).await?;
-    prepared.env.extend(attachment.environment());
-    let variables = prepared.env.iter();
+    let mut equipment = Equipment::prepare(cli, &job.env, context).await?;
+    equipment.env.extend(attachment.environment());
+    let variables = equipment.env.iter();
     size::check(
         &words,
         variables.map(|(name, value)| name.len() + value.len() + 1),
@@ -102,24 +102,40 @@ pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Answer, CliEr
     context.trail.attempt();
     let ended = {
         let _wait = context.trail.wait();
-        execute(cli, words, prepared, captures.as_ref(), slot, context).await
+        let mut spec = spec(&job, words, &mut equipment, context);
+        let captured = captures.as_ref().map(Captures::folder);
+        spec.sandbox_write
+            .extend(captured.as_ref().map(|it| it.path().to_owned()));
+        spec.remove_if_alone
+            .extend(captured.as_ref().map(|it| it.path().to_owned()));
+        let running = program::run_holding(spec, (slot, equipment, captured));
+        match &captures {
+            None => running
+                .await
+                .map_err(|error| CliError::of_program(error, cli)),
+            Some(captures) => tokio::select! {
+                ended = running => ended.map_err(|error| CliError::of_program(error, cli)),
+                // It fills the disk. Leaving it ends it.
+                too_large = captures.overflow() => Err(too_large.into()),
+            },
+        }
     };
-    let ended = ended.and_then(|finished| {
-        check_end(&finished, captures.as_ref(), &attachment, &job.secret_words)?;
-        Ok(finished)
-    });
+    let ended = match ended {
+        Ok(outcome) => {
+            let end = check_end(&outcome, captures.as_ref(), &attachment, &job.secret_words).await;
+            end.map(|()| outcome)
+        }
+        Err(error) => Err(error),
+    };
     match (ended, captures) {
-        (Ok(finished), Some(captures)) => {
-            let collected = captures.collect(&finished.stdout, provider, &attachment, context);
+        (Ok(outcome), None) => output::answer(outcome.stdout, &attachment, provider, context).await,
+        (Ok(outcome), Some(captures)) => {
+            let collected = captures.collect(outcome.stdout, provider, &attachment, context);
             Ok(collected.await?)
         }
-        (Ok(finished), None) => {
-            output::answer(&finished.stdout, &attachment, provider, context).await
-        }
-        (Err(error), captures) => {
-            if let Some(captures) = captures {
-                captures.discard().await;
-            }
+        (Err(error), None) => Err(error),
+        (Err(error), Some(captures)) => {
+            captures.discard().await;
             Err(error)
         }
     }
@@ -130,117 +146,70 @@ pub fn check_words(words: &[String]) -> Result<(), CliError> {
     size::check(words, std::iter::empty())
 }
 
-/// Writes the files of credentials.
-async fn prepare(
-    env: Vec<(String, Value)>,
+fn spec(
+    job: &Job<'_>,
+    words: Vec<String>,
+    equipment: &mut Equipment,
     context: ExecContext<'_>,
-) -> Result<Prepared, CliError> {
-    let mut prepared = Prepared {
-        env: Vec::with_capacity(env.len()),
-        files: Vec::new(),
-    };
-    for (name, value) in env {
-        let value = match value {
-            Value::Text(text) => text,
-            Value::File {
-                key,
-                credential,
-                lasting,
-            } => {
-                let folder = context.runtime.credential_files.clone();
-                let name = key.clone();
-                let lent = spawn_blocking(move || folder.lend(&name, &credential, lasting)).await;
-                let lent = lent.unwrap_or_else(|e| Err(std::io::Error::other(e)));
-                let file = lent.map_err(|e| CliError::CredentialFile {
-                    key,
-                    why: e.to_string(),
-                })?;
-                let path = file.path().to_string_lossy().into_owned();
-                prepared.files.push(file);
-                Zeroizing::new(path)
-            }
-        };
-        prepared.env.push((name, value));
-    }
-    Ok(prepared)
-}
-
-/// Runs the program to its end.
-async fn execute(
-    cli: &Cli,
-    args: Vec<String>,
-    prepared: Prepared,
-    captures: Option<&Captures>,
-    slot: Slot,
-    context: ExecContext<'_>,
-) -> Result<Finished, CliError> {
-    let files = Arc::new(prepared.files);
-    let spec = Spec {
+) -> ProgramSpec {
+    let (cli, provider, limits) = (job.cli, job.provider, context.limits);
+    ProgramSpec {
         program: cli.command.clone(),
-        args,
-        env: prepared.env,
-        inherit: false,
+        args: words.into_iter().map(Into::into).collect(),
+        env: std::mem::take(&mut equipment.env),
+        cwd: equipment.folder(),
+        stdin: match context.surroundings {
+            Surroundings::Isolated => Stdin::Null,
+            Surroundings::Callers => Stdin::Inherit,
+        },
         timeout: cli.timeout,
-        max_output: context.limits.max_response_bytes,
-    };
-    let held = (slot, files.clone(), captures.map(Captures::folder));
-    let running = process::run_holding(spec, held);
-    let finished = match captures {
-        None => running.await,
-        Some(captures) => tokio::select! {
-            finished = running => finished,
-            // It fills the disk. Leaving it ends it.
-            too_large = captures.overflow() => return Err(too_large.into()),
-        },
-    };
-    // The last owner removes them, which may take its time.
-    let _ = spawn_blocking(move || drop(files)).await;
-    finished.map_err(|error| match error {
-        ProcessError::Timeout => CliError::Timeout(whole_seconds(cli.timeout)),
-        ProcessError::TooMuch(most) => CliError::TooMuch(most as u64),
-        ProcessError::Output(why) => CliError::Output(why),
-        ProcessError::Spawn(why) => CliError::Spawn {
-            command: cli.command.clone(),
-            why,
-        },
-    })
-}
-
-fn whole_seconds(time: Duration) -> u64 {
-    time.as_secs()
+        grace: GRACE,
+        max_stdout: limits.max_response_bytes as u64,
+        max_stderr: MOST_STDERR,
+        stdout: Spool::new(limits.spool_bytes, context.runtime.spools.clone()),
+        sandbox: provider.sandbox.clone(),
+        sandbox_read: equipment.files().collect(),
+        sandbox_write: equipment.own_folder().into_iter().collect(),
+        run_as: None,
+        remove: equipment.temporary().collect(),
+        remove_if_alone: Vec::new(),
+    }
 }
 
 /// An error where the program says that it failed, with what it wrote.
-fn check_end(
-    finished: &Finished,
+async fn check_end(
+    outcome: &ProgramOutcome,
     captures: Option<&Captures>,
     attachment: &Attachment,
     secret_words: &[String],
 ) -> Result<(), CliError> {
-    if finished.code == Some(0) {
+    if outcome.status == Status::Code(0) {
         return Ok(());
     }
+    let as_callers = |text: Zeroizing<Vec<u8>>| match captures {
+        Some(captures) => Zeroizing::new(captures.with_callers_paths(&text)),
+        None => text,
+    };
+    let errors = as_callers(outcome.stderr.to_bytes());
     // Some programs tell their errors on the other stream.
-    let written = match finished.stderr.trim_ascii() {
-        b"" => finished.stdout.trim_ascii(),
-        errors => errors,
-    };
-    let text = match captures {
-        Some(captures) => {
-            attachment.redact_text(captures.with_callers_paths(written), LONGEST_ERROR)
+    let text = match errors.trim_ascii() {
+        b"" => {
+            let beginning = as_callers(Zeroizing::new(output::beginning(&outcome.stdout).await?));
+            attachment.redact_cut_text(&beginning, usize::MAX)
         }
-        None => attachment.redact_text(written, LONGEST_ERROR),
+        errors => attachment.redact_text(errors, usize::MAX),
     };
+    let text = output::shortened(text.trim());
     let secrets = secret_words.iter().map(String::as_bytes);
     let audited = Attachment::default().with_redacted(secrets);
     let said = Said {
-        audited: audited.redact_text(text.as_bytes(), LONGEST_ERROR),
+        audited: audited.redact_text(text.as_bytes(), usize::MAX),
         text,
     };
-    Err(match finished.code {
-        Some(code) => CliError::Exit { code, said },
-        None => CliError::Signal {
-            signal: "unknown".to_owned(),
+    Err(match outcome.status {
+        Status::Code(code) => CliError::Exit { code, said },
+        Status::Signal(number) => CliError::Signal {
+            signal: error::signal_name(number),
             said,
         },
     })

@@ -48,7 +48,7 @@ use crate::credential::Attachment;
 use crate::egress::EgressError;
 use crate::exec::credentials::CallCredential;
 use crate::exec::{ExecContext, SharedState};
-use crate::process::RunAs;
+use crate::process::{RunAs, Sandbox};
 use crate::runtime::{Key, Pool};
 use handshake::Era;
 use session::Session;
@@ -86,6 +86,7 @@ pub enum ServerSpec {
         env: Vec<(String, Zeroizing<String>)>,
         /// The user that it runs as; ati's own where there is none.
         run_as: Option<RunAs>,
+        sandbox: Option<Sandbox>,
     },
     Endpoint(Url),
 }

@@ -112,6 +112,7 @@ async fn connect(
             args,
             env,
             run_as,
+            sandbox,
         } => {
             let mut env = env.clone();
             env.extend(attachment.environment());
@@ -120,6 +121,7 @@ async fn connect(
                 args: args.clone(),
                 env,
                 run_as: run_as.clone(),
+                sandbox: sandbox.clone(),
             };
             let streams = process::start(resident)
                 .await

@@ -8,11 +8,25 @@ use serde_json::{Value, json};
 use super::{MANIFEST, World, names};
 use crate::support::ati::{Setup, command};
 use crate::support::eventually;
+use crate::support::http::Client;
 use crate::support::upstream::Upstream;
 
 /// Writes half a file, says so, and goes on for long.
 fn slow(mark: &std::path::Path) -> String {
     format!("--do=echo half > $2; touch {}; sleep 600", mark.display())
+}
+
+/// A call whose program runs.
+fn call_slowly(world: &World, mark: &std::path::Path) -> Client {
+    let body = json!({"tool_name": "bb", "raw_args": [slow(mark), "shot", "x.png"]}).to_string();
+    let head = format!(
+        "POST /call HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut client = world.proxy.client();
+    client.write(format!("{head}{body}").as_bytes());
+    eventually("the program runs", || mark.exists().then_some(()));
+    client
 }
 
 #[test]
@@ -38,22 +52,25 @@ fn program_that_times_out_leaves_nothing() {
 #[test]
 fn caller_that_leaves_leaves_nothing() {
     let world = World::new();
-    let mark = world.at("mark");
-    let body = json!({"tool_name": "bb", "raw_args": [slow(&mark), "shot", "x.png"]}).to_string();
-    let mut client = world.proxy.client();
-    let head = format!(
-        "POST /call HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    client.write(format!("{head}{body}").as_bytes());
-    eventually("the program runs", || mark.exists().then_some(()));
+    let client = call_slowly(&world, &world.at("mark"));
     assert!(!names(world.temporary.path()).is_empty());
     drop(client);
     world.assert_nothing_left();
 }
 
 #[test]
-fn local_command_that_is_interrupted_leaves_no_file_of_the_caller() {
+fn proxy_that_is_killed_leaves_nothing() {
+    let world = World::new();
+    let mark = world.at("mark");
+    let _client = call_slowly(&world, &mark);
+    assert!(!names(world.temporary.path()).is_empty());
+    let pid = rustix::process::Pid::from_raw(world.proxy.pid() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    world.assert_nothing_left();
+}
+
+#[test]
+fn local_command_that_is_interrupted_leaves_nothing() {
     let world = World::new();
     let mark = world.at("mark");
     let mut child = world
@@ -67,6 +84,7 @@ fn local_command_that_is_interrupted_leaves_no_file_of_the_caller() {
     interrupt(&child);
     child.wait().unwrap();
     assert!(!world.at("new").exists());
+    world.assert_nothing_left();
 }
 
 #[test]

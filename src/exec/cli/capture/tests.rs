@@ -94,6 +94,7 @@ fn content_type_is_that_of_the_extension() {
     }
 }
 
+/// What a program wrote to its one file, taken.
 fn take_one(content: Option<&[u8]>, secret: &str) -> Result<Spooled, CaptureError> {
     let dir = tempfile::tempdir().unwrap();
     let folder = OutputFolder::create(dir.path()).unwrap();
@@ -104,9 +105,38 @@ fn take_one(content: Option<&[u8]>, secret: &str) -> Result<Spooled, CaptureErro
         path: "/caller/x.bin".to_owned(),
         name: "0.bin".to_owned(),
     };
+    let captures = Captures {
+        folder: Arc::new(folder),
+        files: vec![capture],
+        most_bytes: 100,
+    };
+    let opened = captures.open();
+    // Whatever it was.
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    let (path, file) = opened?.remove(0);
     let attachment = Attachment::default().with_redacted([secret.as_bytes()].into_iter());
-    let search = Search::new(&attachment);
-    take(&folder, &capture, 100, search, &Quota::new(50))
+    take(file, &path, Search::new(&attachment), &Quota::new(50))
+}
+
+#[test]
+fn temporary_paths_in_a_text_become_those_of_the_caller() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = OutputFolder::create(dir.path()).unwrap();
+    let at = folder.path().to_str().unwrap().to_owned();
+    let file = |path: &str, name: &str| Capture {
+        path: path.to_owned(),
+        name: name.to_owned(),
+    };
+    let captures = Captures {
+        folder: Arc::new(folder),
+        files: vec![file("one", "1"), file("/a/ten.png", "10")],
+        most_bytes: 100,
+    };
+    let text = format!("{at}/10, {at}/1 and {at}/1; {at}/2 {at}");
+    let told = captures.with_callers_paths(text.as_bytes());
+    let expected = format!("/a/ten.png, one and one; {at}/2 {at}");
+    assert_eq!(String::from_utf8(told).unwrap(), expected);
+    assert_eq!(captures.with_callers_paths(b"nothing"), b"nothing");
 }
 
 #[test]
