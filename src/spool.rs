@@ -4,6 +4,8 @@
 //!
 //! File work runs on tokio's blocking threads, so a slow disk never stops an async worker.
 
+mod adopt;
+
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;

@@ -123,6 +123,10 @@ fn headers(finished: &Finished) -> Vec<(HeaderName, HeaderValue)> {
         let name = HeaderName::from_static(result_format::HEADER);
         headers.push((name, HeaderValue::from_static(finished.format.name())));
     }
+    if let Output::WithFiles(_) = finished.output {
+        let name = HeaderName::from_static(call::FILES_HEADER);
+        headers.push((name, HeaderValue::from_static("base64")));
+    }
     if finished.is_program {
         let name = HeaderName::from_static(call::HANDLER_HEADER);
         headers.push((name, HeaderValue::from_static("cli")));

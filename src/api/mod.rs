@@ -46,6 +46,7 @@ pub fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a
         credentials: &snapshot.credentials,
         clients: &snapshot.clients,
         limits: &snapshot.settings.tools,
+        file_limits: &snapshot.settings.files,
         runtime: &services.runtime,
         audit: &services.audit,
         counting: Counting::InMemory,

@@ -24,7 +24,7 @@ use crate::auth::{Identity, scope};
 use crate::catalog::schema::Prepared;
 use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, ResultFormat, Tool, Unlisted};
 use crate::clock;
-use crate::config::ToolSettings;
+use crate::config::{FileSettings, ToolSettings};
 use crate::credential::Lookup;
 use crate::egress::{self, Clients};
 use crate::error::{CallError, ExecError};
@@ -50,6 +50,9 @@ pub const WARNING_HEADER: &str = "x-ati-warning";
 /// The header of a `/call` answer that says which handler the tool has, where that is a program.
 pub const HANDLER_HEADER: &str = "x-ati-handler";
 
+/// The header of a `/call` answer in which ati put files, as base64.
+pub const FILES_HEADER: &str = "x-ati-files";
+
 /// What calls of one process are made with.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
@@ -58,6 +61,7 @@ pub struct Context<'a> {
     pub credentials: &'a SharedCredentials,
     pub clients: &'a Arc<Clients>,
     pub limits: &'a ToolSettings,
+    pub file_limits: &'a FileSettings,
     pub runtime: &'a SharedState,
     pub audit: &'a Audit,
     pub counting: Counting,
@@ -142,6 +146,7 @@ impl<'a> Call<'a> {
             clients: self.context.clients,
             runtime: self.context.runtime,
             limits: self.context.limits,
+            file_limits: self.context.file_limits,
             surroundings: self.context.surroundings,
             watcher: self.context.watcher,
             request_id: self.request_id,

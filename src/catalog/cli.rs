@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
+use super::captures::{CaptureRules, RuleFault};
 use crate::config::Section;
 use crate::credential::Template;
 use crate::error::Problem;
@@ -31,10 +32,9 @@ pub struct Cli {
     pub folder: Option<PathBuf>,
     /// Calls of this provider that run at a time.
     pub most_at_a_time: usize,
-    /// Flags whose value is a file that the program writes.
-    pub output_args: Vec<String>,
-    /// By the words of a subcommand: the place of the word that is a file that the program writes.
-    pub output_positional: BTreeMap<String, usize>,
+    /// Which words are files that the program writes.
+    pub captures: CaptureRules,
+    capture_faults: Vec<RuleFault>,
 }
 
 /// The value of a variable in `cli_env`.
@@ -111,6 +111,10 @@ impl Cli {
                 s.problem(key, "it has a NUL byte");
             }
         }
+        let (captures, capture_faults) = CaptureRules::new(
+            &s.take::<Vec<String>>("cli_output_args").unwrap_or_default(),
+            &s.take("cli_output_positional").unwrap_or_default(),
+        );
         Cli {
             command,
             default_args,
@@ -118,8 +122,8 @@ impl Cli {
             timeout: Duration::from_secs(timeout.unwrap_or(TIMEOUT_SECONDS).min(LONGEST_TIMEOUT)),
             folder,
             most_at_a_time: most.unwrap_or(MOST_AT_A_TIME),
-            output_args: s.take("cli_output_args").unwrap_or_default(),
-            output_positional: s.take("cli_output_positional").unwrap_or_default(),
+            captures,
+            capture_faults,
         }
     }
 
@@ -139,6 +143,13 @@ impl Cli {
                 );
                 faults.push(Problem::new(message).key("provider.cli_env"));
             }
+        }
+        for fault in &self.capture_faults {
+            let key = match fault {
+                RuleFault::Flag(_) => "provider.cli_output_args",
+                RuleFault::Subcommand(_) | RuleFault::Twice(_) => "provider.cli_output_positional",
+            };
+            faults.push(Problem::new(format!("{fault}; it is ignored")).key(key));
         }
         faults
     }

@@ -1,5 +1,6 @@
 //! The catalogue: manifests compiled to [`Tool`]s, found by name in one hash lookup.
 
+pub mod captures;
 pub mod cli;
 mod cost;
 mod invocation;

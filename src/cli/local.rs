@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, watch};
 
+use super::run::outputs::place_local;
 use super::run::unknown_tool;
 use super::{audit, output, problem_failure, runtime};
 use crate::api::{self, Services};
@@ -18,7 +19,7 @@ use crate::call::{self, Args, Context, Counting, Output};
 use crate::catalog::mcp::{Listing, Listings};
 use crate::catalog::{Catalog, Provider, ResultFormat, Tool, listing_cache};
 use crate::clock::unix_now;
-use crate::config::{Environment, KeyringSettings, Settings};
+use crate::config::{Environment, FileSettings, KeyringSettings, Settings, ToolSettings};
 use crate::error::{CallError, Code, ExecError, Failure};
 use crate::exec::cli::Surroundings;
 use crate::exec::mcp::{McpError, ToolListing};
@@ -129,8 +130,13 @@ impl Local {
                 CallError::UnknownTool(name) => unknown_tool(&name),
                 error => with_key_hint(error, called.or(unlisted), &session.snapshot.keyring),
             })?;
+            let is_program = known.is_some_and(|tool| tool.invocation.is_program());
+            let result = match finished.output {
+                Output::WithFiles(json) if is_program => place_local(json).await?,
+                output => loaded(output).await?,
+            };
             Ok(Answered {
-                result: loaded(finished.output).await?,
+                result,
                 format: finished.format,
                 warnings: finished.warnings,
                 is_program: finished.is_program,
@@ -263,7 +269,7 @@ impl Local {
         let settings = &snapshot.settings;
         let session = Session {
             services: Services {
-                runtime: SharedState::new(&settings.ati_dir, &settings.tools),
+                runtime: SharedState::new(&settings.ati_dir, &settings.tools, &settings.files),
                 audit: Audit::direct(&settings.audit_file),
                 abandon: watch::Sender::new(false),
                 discovery: None,
@@ -365,6 +371,15 @@ fn settings(env: &Environment) -> Settings {
         guard: env.guard,
         audit_file: audit::path(env),
         jwt: env.jwt(),
+        tools: ToolSettings {
+            max_captured_bytes: env.max_captured_bytes,
+            ..ToolSettings::default()
+        },
+        files: FileSettings {
+            // One call of one caller, with files that are on the disk already.
+            spool_bytes: u64::MAX,
+            ..FileSettings::default()
+        },
         ..Settings::default()
     }
 }

@@ -3,7 +3,7 @@
 mod refused;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use http::header::{CONTENT_TYPE, DATE, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method};
@@ -11,16 +11,19 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::time::timeout;
 use url::Url;
 
 pub use refused::{TokenRefusal, signature_hint};
 
+use super::interrupt::Interrupts;
+use super::run::outputs::{Files, Incoming, Named};
 use super::transport::NoAnswer;
 use super::{problem_failure, runtime};
 use crate::auth::sandbox::{self, SandboxKey};
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::signature;
-use crate::call::{HANDLER_HEADER, WARNING_HEADER};
+use crate::call::{FILES_HEADER, HANDLER_HEADER, WARNING_HEADER};
 use crate::catalog::{ResultFormat, result_format};
 use crate::clock::unix_now;
 use crate::config;
@@ -66,7 +69,7 @@ pub struct Called {
     pub result: Box<RawValue>,
     /// How the tool wants its result printed.
     pub format: ResultFormat,
-    pub warning: Option<String>,
+    pub warnings: Vec<String>,
     /// The tool is a program of the proxy's machine.
     pub is_program: bool,
 }
@@ -163,7 +166,8 @@ impl Remote {
 
     /// `POST /call`. The words of the command line are sent too: for tools that are programs, and
     /// for the texts as they were typed.
-    /// `request_id` becomes the proxy's id of the call, whatever its answer is.
+    /// `request_id` becomes the proxy's id of the call, whatever its answer is. Files in the answer
+    /// are written where the caller named them.
     pub fn call(
         &self,
         tool: &str,
@@ -178,7 +182,8 @@ impl Remote {
         };
         let body = serde_json::to_string(&body)
             .map_err(|e| Failure::new(Code::ExecutionFailed, "the call").because(e))?;
-        let answer = self.ask(Method::POST, "call", &[], Some(body))?;
+        let named = Named::new(words, args);
+        let (answer, files) = self.exchange(Method::POST, "call", &[], Some(body), Some(&named))?;
         *request_id = answer.request_id;
         if answer.status != 200 {
             return Err(answer.failure(&self.caller));
@@ -186,12 +191,18 @@ impl Remote {
         let envelope: Envelope =
             serde_json::from_str(&answer.body).map_err(|e| not_json(NOT_ATI, e))?;
         match (envelope.error, envelope.result) {
-            (None, Some(result)) => Ok(Called {
-                result,
-                format: answer.format,
-                warning: answer.warning,
-                is_program: answer.is_program,
-            }),
+            (None, Some(result)) => {
+                let (result, unwritten) = match files {
+                    Some(files) => files.place(result)?,
+                    None => (result, Vec::new()),
+                };
+                Ok(Called {
+                    result,
+                    format: answer.format,
+                    warnings: answer.warning.into_iter().chain(unwritten).collect(),
+                    is_program: answer.is_program,
+                })
+            }
             (None, None) => Err(not_ati()),
             (Some(error), _) => {
                 let message = format!("Proxy error (200): {error}");
@@ -229,6 +240,20 @@ impl Remote {
         query: &[(&str, &str)],
         body: Option<String>,
     ) -> Result<Response, Failure> {
+        let (response, _) = self.exchange(method, path, query, body, None)?;
+        Ok(response)
+    }
+
+    /// As [`Remote::ask`]. Files in the answer are taken out of it, if the caller of a tool `named`
+    /// where they belong.
+    fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Option<String>,
+        named: Option<&Named>,
+    ) -> Result<(Response, Option<Files>), Failure> {
         let mut url = self.base.clone();
         url.set_path(&format!(
             "{}/{path}",
@@ -242,7 +267,7 @@ impl Remote {
         let identity = if tls { client_identity()? } else { None };
         let client = egress::proxy_client_as(identity, tls)
             .map_err(|problem| problem_failure(Code::ExecutionFailed, &problem))?;
-        let mut request = client.request(method.clone(), url).timeout(self.timeout);
+        let mut request = client.request(method.clone(), url);
         if let Some(token) = &self.caller.token {
             request = request.bearer_auth(token);
         }
@@ -259,12 +284,14 @@ impl Remote {
         }
         let failed = |e| no_answer(e, tls);
         runtime()?.block_on(async {
-            let sent = unix_now();
-            let response = request.send().await.map_err(failed)?;
+            let (sent, begun) = (unix_now(), Instant::now());
+            let answered = timeout(self.timeout, request.send()).await;
+            let response = answered.map_err(|_| self.timed_out())?.map_err(failed)?;
             let (headers, status) = (response.headers(), response.status());
+            let named = named.filter(|_| status.as_u16() == 200 && may_hold_files(headers));
             let text = |name| headers.get(name)?.to_str().ok().map(str::to_owned);
             let id = text(request_id::HEADER);
-            Ok(Response {
+            let mut answer = Response {
                 request_id: id.and_then(|id| RequestId::parse(&id)),
                 status: status.as_u16(),
                 format: text(result_format::HEADER)
@@ -279,10 +306,54 @@ impl Remote {
                 signature_status: text("x-signature-status"),
                 clock_ahead: clock_ahead(headers, sent, unix_now()),
                 path,
-                body: response.text().await.map_err(failed)?,
-            })
+                body: String::new(),
+            };
+            let Some(named) = named else {
+                let left = self.timeout.saturating_sub(begun.elapsed());
+                let text = timeout(left, response.text()).await;
+                answer.body = text.map_err(|_| self.timed_out())?.map_err(failed)?;
+                return Ok((answer, None));
+            };
+            let (rest, files) = self.receive(response, named, &failed).await?;
+            answer.body = rest;
+            Ok((answer, Some(files)))
         })
     }
+
+    /// An answer with files takes as long as it takes, while it comes.
+    async fn receive(
+        &self,
+        mut response: reqwest::Response,
+        named: &Named,
+        failed: &impl Fn(reqwest::Error) -> Failure,
+    ) -> Result<(String, Files), Failure> {
+        let mut incoming = Incoming::new(named);
+        let mut interrupts = Interrupts::default();
+        loop {
+            let next = timeout(self.timeout, response.chunk());
+            let next = interrupts.race(incoming.leaves_traces(), next).await?;
+            match next.map_err(|_| self.timed_out())?.map_err(failed)? {
+                Some(piece) => incoming.push(&piece)?,
+                None => break,
+            }
+        }
+        let (rest, files) = incoming.finish()?;
+        let rest = String::from_utf8(rest).map_err(|_| not_ati())?;
+        Ok((rest, files))
+    }
+
+    fn timed_out(&self) -> Failure {
+        let seconds = self.timeout.as_secs();
+        let fault = UpstreamFault::Timeout.words();
+        let message = format!("Proxy request failed: {fault} for {seconds} s");
+        Failure::new(Code::ProviderTimeout, message).hint("ATI_PROXY_URL says where the proxy is")
+    }
+}
+
+/// Whether ati put files into the answer. An upstream of the proxy can write an answer that looks
+/// the same, so a proxy of this kind says it; an older one says nothing, and sends no request id.
+fn may_hold_files(headers: &HeaderMap) -> bool {
+    headers.contains_key(FILES_HEADER) || !headers.contains_key(request_id::HEADER)
 }
 
 /// By how many seconds the clock that wrote `Date` is ahead. Nothing is known about where between

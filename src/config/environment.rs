@@ -12,6 +12,9 @@ use crate::egress::Guard;
 use crate::error::Problem;
 use crate::keyring::Secret;
 
+/// Bytes of a captured file, where `ATI_CLI_MAX_OUTPUT_BYTES` doesn't say.
+pub(super) const MAX_CAPTURED_BYTES: u64 = 500 << 20;
+
 /// Every variable that this build reads, for the reference page: name, default, meaning.
 pub const VARIABLES: &[(&str, &str, &str)] = &[
     (
@@ -33,6 +36,12 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
         "ATI_CLIENT_KEY",
         "`ATI_CLIENT_CERT`",
         "PEM file with the private key of `ATI_CLIENT_CERT`.",
+    ),
+    (
+        "ATI_CLI_MAX_OUTPUT_BYTES",
+        "`524288000`",
+        "The most bytes of one file that a program writes for its caller: `cli_output_args` and \
+         `cli_output_positional`.",
     ),
     (
         "ATI_DB_URL",
@@ -158,6 +167,8 @@ pub struct Environment {
     pub private_key: bool,
     pub guard: Guard,
     pub audit_file: Option<PathBuf>,
+    /// `ATI_CLI_MAX_OUTPUT_BYTES`.
+    pub max_captured_bytes: u64,
     pub problems: Vec<Problem>,
     pub warnings: Vec<Problem>,
 }
@@ -179,6 +190,7 @@ impl Default for Environment {
             private_key: false,
             guard: Guard::Off,
             audit_file: None,
+            max_captured_bytes: MAX_CAPTURED_BYTES,
             problems: Vec::new(),
             warnings: Vec::new(),
         }
@@ -226,6 +238,8 @@ impl Environment {
             );
         }
         env.audit_file = filled("ATI_AUDIT_FILE").map(PathBuf::from);
+        let captured = captured_bytes(filled("ATI_CLI_MAX_OUTPUT_BYTES").as_deref());
+        env.max_captured_bytes = captured.unwrap_or(MAX_CAPTURED_BYTES);
         let insecure = match filled("ATI_INSECURE").as_deref().map(str::trim) {
             None | Some("0" | "false") => Some(false),
             Some("1" | "true") => Some(true),
@@ -239,6 +253,10 @@ impl Environment {
         env.secret = text("ATI_JWT_SECRET").map(Zeroizing::new);
         if insecure.is_none() {
             problems.push(Problem::new("expected 1, true, 0 or false").key("ATI_INSECURE"));
+        }
+        if captured.is_none() {
+            problems
+                .push(Problem::new("expected a number of bytes").key("ATI_CLI_MAX_OUTPUT_BYTES"));
         }
         if guard.is_none() {
             problems.push(
@@ -293,6 +311,15 @@ impl Environment {
     }
 }
 
+/// Zero means the default, as it does in existing deployments. `None` if it is no number.
+fn captured_bytes(text: Option<&str>) -> Option<u64> {
+    match text.map_or(Ok(0), |text| text.trim().parse::<u64>()) {
+        Ok(0) => Some(MAX_CAPTURED_BYTES),
+        Ok(bytes) => Some(bytes),
+        Err(_) => None,
+    }
+}
+
 /// `ATI_DIR`, then `~/.ati`, then `.ati`.
 pub fn ati_dir() -> PathBuf {
     if let Some(dir) = filled("ATI_DIR") {
@@ -313,6 +340,16 @@ fn filled(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limit_of_captured_files_is_a_number_and_zero_is_the_default() {
+        assert_eq!(captured_bytes(None), Some(524_288_000));
+        assert_eq!(captured_bytes(Some("0")), Some(524_288_000));
+        assert_eq!(captured_bytes(Some(" 17 ")), Some(17));
+        for wrong in ["5MB", "-1", "1e6", "99999999999999999999"] {
+            assert_eq!(captured_bytes(Some(wrong)), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn audiences_of_the_environment_win_over_the_conf_file() {

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::cli::Surroundings;
 use super::{SharedState, Watcher};
-use crate::config::ToolSettings;
+use crate::config::{FileSettings, ToolSettings};
 use crate::egress::Clients;
 use crate::request_id::RequestId;
 use crate::telemetry::trail::CallTrail;
@@ -13,6 +13,7 @@ pub struct ExecContext<'a> {
     pub clients: &'a Arc<Clients>,
     pub runtime: &'a SharedState,
     pub limits: &'a ToolSettings,
+    pub file_limits: &'a FileSettings,
     /// Where programs run, and what they read.
     pub surroundings: Surroundings,
     /// Is shown the progress of a call, where its handler reports any.

@@ -53,6 +53,22 @@ impl JsonWithFiles {
         self.len() == 0
     }
 
+    /// The text with a number in place of each file, and the files by these numbers: for what
+    /// needs no base64.
+    pub fn detach(self) -> (String, Vec<Spooled>) {
+        let (mut text, mut files) = (String::new(), Vec::new());
+        for part in self.parts {
+            match part {
+                Part::Text(part) => text.push_str(&String::from_utf8_lossy(&part)),
+                Part::File(file) => {
+                    text.push_str(&files.len().to_string());
+                    files.push(file);
+                }
+            }
+        }
+        (text, files)
+    }
+
     pub fn into_stream(self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
         stream::iter(self.parts).flat_map(|part| match part {
             Part::Text(text) => stream::once(async { Ok(text) }).boxed(),
@@ -126,6 +142,16 @@ mod tests {
             .text(r#","content_base64":"#)
             .file(spooled(body).await)
             .text("}")
+    }
+
+    #[tokio::test]
+    async fn detached_files_leave_their_numbers() {
+        let answer = JsonWithFiles::default().text("[").file(spooled(b"a").await);
+        let answer = answer.text(",").file(spooled(b"bc").await).text("]");
+        let (text, files) = answer.detach();
+        assert_eq!(text, "[0,1]");
+        let sizes: Vec<u64> = files.iter().map(Spooled::len).collect();
+        assert_eq!(sizes, [1, 2]);
     }
 
     #[tokio::test]

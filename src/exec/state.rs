@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::credentials::GeneratorRuns;
 use super::{cli, mcp};
 use crate::budget::Budget;
-use crate::config::ToolSettings;
+use crate::config::{FileSettings, ToolSettings};
 use crate::credential::{Attachment, CredentialError};
 use crate::keyring::CredentialFolder;
 use crate::runtime::{ComputePool, RateWindows, RenewingCache};
@@ -23,6 +23,8 @@ pub struct SharedState {
     pub sessions: mcp::Sessions,
     /// The disk space that bodies of calls may take together.
     pub spools: Arc<Quota>,
+    /// The disk space that files of `file_manager` and of programs may take together.
+    pub file_spools: Arc<Quota>,
     /// The memory that bodies of calls may take together.
     pub memory: Arc<Budget>,
     /// Where the work on calls is done that may take long.
@@ -30,7 +32,7 @@ pub struct SharedState {
 }
 
 impl SharedState {
-    pub fn new(ati_dir: &Path, limits: &ToolSettings) -> Self {
+    pub fn new(ati_dir: &Path, limits: &ToolSettings, files: &FileSettings) -> Self {
         SharedState {
             minted: RenewingCache::default(),
             generators: GeneratorRuns::new(limits.max_programs),
@@ -39,6 +41,7 @@ impl SharedState {
             credential_files: Arc::new(CredentialFolder::new(ati_dir)),
             sessions: mcp::Sessions::default(),
             spools: Quota::new(limits.max_spool_bytes),
+            file_spools: Quota::new(files.spool_bytes),
             memory: Budget::new(limits.max_memory_bytes),
             compute: Arc::default(),
         }

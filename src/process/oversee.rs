@@ -39,23 +39,24 @@ pub(super) fn oversee() -> io::Result<u8> {
     drop(message);
     let report = match begin(&mut plan, stdin) {
         Ok(main) => {
-            tell(&control, &Report::Started(main.as_raw_nonzero().get()));
+            let _ = tell(&control, &Report::Started(main.as_raw_nonzero().get()));
             let (status, cause) = Watch::new(main, &plan.terms).until_gone(&control);
             Report::Ended { status, cause }
         }
         Err(failure) => Report::Failed(failure),
     };
     remove_all(&plan.terms.remove);
-    tell(&control, &report);
+    if tell(&control, &report).is_err() {
+        remove_all(&plan.terms.remove_if_alone);
+    }
     Ok(0)
 }
 
 /// ati may have ended, and needs no report then.
-fn tell(mut control: &UnixStream, report: &Report) {
-    if let Ok(mut line) = serde_json::to_vec(report) {
-        line.push(b'\n');
-        let _ = control.write_all(&line);
-    }
+fn tell(mut control: &UnixStream, report: &Report) -> io::Result<()> {
+    let mut line = serde_json::to_vec(report)?;
+    line.push(b'\n');
+    control.write_all(&line)
 }
 
 /// Starts the program.

@@ -36,6 +36,8 @@ pub(super) struct Terms {
     pub confinement: Option<Confinement>,
     /// Files and folders that the supervisor removes when everything is gone.
     pub remove: Vec<PathBuf>,
+    /// Those that it removes if ati doesn't take its report.
+    pub remove_if_alone: Vec<PathBuf>,
 }
 
 /// The beginning of a message: how many of the texts after it are what.
@@ -194,6 +196,7 @@ mod tests {
                 identity: None,
                 confinement: None,
                 remove: vec!["/tmp/x".into()],
+                remove_if_alone: vec!["/tmp/y".into()],
             },
         }
     }

@@ -16,6 +16,8 @@ const LAYERS: &[&[&str]] = &[
         "files",
         "hop_by_hop",
         "json",
+        "json_scan",
+        "output_folder",
         "pattern",
         "process",
         "request_id",

@@ -4,6 +4,7 @@
 mod answers;
 mod arch;
 mod audit;
+mod captures;
 mod causes;
 mod cli;
 mod completions;

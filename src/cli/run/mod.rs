@@ -2,6 +2,7 @@
 
 mod given;
 mod layout;
+pub(super) mod outputs;
 mod result;
 mod suggest;
 mod usage;
@@ -155,7 +156,7 @@ fn call_remote(
         Ok(called) => Ok(Answered {
             result: called.result,
             format: called.format,
-            warnings: called.warning.into_iter().collect(),
+            warnings: called.warnings,
             is_program: called.is_program,
         }),
         Err(failure) => Err(suggest::of_remote(remote, name, failure)),

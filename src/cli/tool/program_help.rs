@@ -49,6 +49,7 @@ async fn said(provider: &Provider, cli: &Cli, word: &str, time: Duration) -> Opt
         sandbox_write: Vec::new(),
         run_as: None,
         remove: Vec::new(),
+        remove_if_alone: Vec::new(),
     };
     let ended = program::run(spec).await.ok()?;
     // A program that doesn't know the word says so, and that is no help.

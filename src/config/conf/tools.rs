@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::value::{Positive, PositiveSeconds, raw_section};
+use crate::config::environment::MAX_CAPTURED_BYTES;
 
 raw_section! {
     /// `[tools]`.
@@ -29,6 +30,8 @@ pub struct ToolSettings {
     pub max_memory_bytes: u64,
     /// Programs of `auth_generator` that run at a time. Calls beyond that wait, within their time.
     pub max_programs: usize,
+    /// One file that a program writes for its caller: `ATI_CLI_MAX_OUTPUT_BYTES`.
+    pub max_captured_bytes: u64,
     /// For one call: credentials, redirects and the answer's body included.
     pub timeout: Duration,
 }
@@ -42,6 +45,7 @@ impl Default for ToolSettings {
             max_spool_bytes: 1 << 30,
             max_memory_bytes: 256 << 20,
             max_programs: 32,
+            max_captured_bytes: MAX_CAPTURED_BYTES,
             timeout: Duration::from_secs(60),
         }
     }
@@ -63,6 +67,7 @@ impl RawTools {
                 .max_memory_bytes
                 .map_or(default.max_memory_bytes, |bytes| bytes as u64),
             max_programs: self.max_programs.unwrap_or(default.max_programs),
+            max_captured_bytes: default.max_captured_bytes,
             timeout: self.timeout_seconds.unwrap_or(default.timeout),
         }
     }

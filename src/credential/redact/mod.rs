@@ -55,6 +55,11 @@ impl Redactor {
         }
     }
 
+    /// Whether the rest of the stream is missing in what it returned.
+    pub fn gave_up(&self) -> bool {
+        self.gave_up
+    }
+
     /// Takes the next chunk, and returns what is decided so far.
     pub fn push(&mut self, chunk: &[u8]) -> Vec<u8> {
         if self.patterns.are_unavailable() || self.gave_up {

@@ -1,3 +1,4 @@
+use super::capture::CaptureError;
 use super::output::not_spooled;
 use crate::catalog::cli::Cli;
 use crate::credential::CredentialError;
@@ -43,6 +44,8 @@ pub enum CliError {
     Waited(String),
     #[error("too busy: {0}")]
     Busy(Shortage),
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
     #[error(transparent)]
     Credential(#[from] CredentialError),
 }
@@ -121,6 +124,11 @@ impl ExecFailure for CliError {
             CliError::Crowded(_) | CliError::Waited(_) => "busy",
             CliError::Busy(shortage) => shortage.label(),
             CliError::TooLong(_) => "invalid_arguments",
+            CliError::Capture(error) => match error.shortage() {
+                Some(shortage) => shortage.label(),
+                None if error.is_callers() => "invalid_arguments",
+                None => "failed",
+            },
             CliError::Credential(error) => error.outcome(),
             CliError::Signal { .. }
             | CliError::Spawn { .. }
@@ -138,6 +146,8 @@ impl ExecFailure for CliError {
             CliError::Timeout(_) => Code::ProviderTimeout,
             CliError::MissingKey(_) => Code::MissingKey,
             CliError::TooLong(_) => Code::InvalidValue,
+            CliError::Capture(error) if error.shortage().is_some() => Code::ProviderUnavailable,
+            CliError::Capture(error) if error.is_callers() => Code::InvalidValue,
             CliError::Credential(error) => error.code(),
             CliError::Crowded(_) | CliError::Waited(_) | CliError::Busy(_) => {
                 Code::ProviderUnavailable
@@ -149,6 +159,7 @@ impl ExecFailure for CliError {
             | CliError::TooManyProcesses(_)
             | CliError::Lost
             | CliError::Output(_)
+            | CliError::Capture(_)
             | CliError::CredentialFile { .. }
             | CliError::Folder(_) => Code::ExecutionFailed,
         }
@@ -161,6 +172,8 @@ impl ExecFailure for CliError {
             CliError::Signal { .. } => "signal",
             CliError::Spawn { .. } => "spawn",
             CliError::TooMuch(_) => "too_large",
+            CliError::Capture(CaptureError::TooLarge { .. }) => "too_large",
+            CliError::Capture(CaptureError::Missing(_)) => "no_file",
             CliError::TooManyProcesses(_) => "too_many_processes",
             CliError::Output(_) | CliError::Lost => "closed",
             CliError::Credential(error) => return error.upstream_failure(),
@@ -168,6 +181,7 @@ impl ExecFailure for CliError {
             | CliError::MissingKey(_)
             | CliError::CredentialFile { .. }
             | CliError::Folder(_)
+            | CliError::Capture(_)
             | CliError::Crowded(_)
             | CliError::Waited(_)
             | CliError::Busy(_) => return None,
@@ -180,6 +194,7 @@ impl ExecFailure for CliError {
             CliError::Crowded(_) => Some(Shortage::Queue),
             CliError::Waited(_) => Some(Shortage::Time),
             CliError::Busy(shortage) => Some(*shortage),
+            CliError::Capture(error) => error.shortage(),
             _ => None,
         }
     }
@@ -192,6 +207,7 @@ impl ExecFailure for CliError {
             CliError::Signal { signal, said } => {
                 format!("CLI was ended by signal {signal}: {}", said.audited)
             }
+            CliError::Capture(error) => error.without_path(),
             other => other.to_string(),
         }
     }

@@ -6,15 +6,17 @@
 //!   credentials::obtain      what a generator mints, as variables
 //!   Equipment::prepare       equipment.rs: variables, credential files, the folder of the call
 //!   size::check              size.rs: what the system would refuse
-//!   [captures]               paths of the caller are replaced by ati's own
+//!   Captures::begin          capture.rs: paths of the caller are replaced by ati's own
 //!   process::program::run    the program, supervised, to its end
-//!   [captures]               what the program wrote there
+//!   Captures::collect        what the program wrote there, redacted
 //!   output::answer           output.rs: JSON or a text, redacted, spooled where it is big
 //! ```
 
+mod capture;
 mod equipment;
 mod error;
 mod output;
+mod search;
 mod size;
 mod slots;
 
@@ -23,6 +25,7 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
+use capture::Captures;
 pub use error::{CliError, Said};
 pub use slots::ProgramSlots;
 
@@ -79,7 +82,7 @@ pub enum Surroundings {
 
 pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Answer, CliError> {
     let (cli, provider) = (job.cli, &job.provider.name);
-    let words: Vec<String> = cli.default_args.iter().chain(&job.words).cloned().collect();
+    let mut words: Vec<String> = cli.default_args.iter().chain(&job.words).cloned().collect();
     let slots = &context.runtime.programs;
     let entered = slots.enter(provider, cli.most_at_a_time, context.limits.timeout);
     let slot = entered.await.map_err(|none| match none {
@@ -94,17 +97,48 @@ pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Answer, CliEr
         &words,
         variables.map(|(name, value)| name.len() + value.len() + 1),
     )?;
-    // Captures: here the words are final, and paths of the caller can be replaced.
+    let callers = &mut words[cli.default_args.len()..];
+    let captures = Captures::begin(&cli.captures, callers, context).await?;
     context.trail.attempt();
-    let outcome = {
+    let ended = {
         let _wait = context.trail.wait();
-        let spec = spec(&job, words, &mut equipment, context);
-        let ended = program::run_holding(spec, (slot, equipment)).await;
-        ended.map_err(|error| CliError::of_program(error, cli))?
+        let mut spec = spec(&job, words, &mut equipment, context);
+        let captured = captures.as_ref().map(Captures::folder);
+        spec.sandbox_write
+            .extend(captured.as_ref().map(|it| it.path().to_owned()));
+        spec.remove_if_alone
+            .extend(captured.as_ref().map(|it| it.path().to_owned()));
+        let running = program::run_holding(spec, (slot, equipment, captured));
+        match &captures {
+            None => running
+                .await
+                .map_err(|error| CliError::of_program(error, cli)),
+            Some(captures) => tokio::select! {
+                ended = running => ended.map_err(|error| CliError::of_program(error, cli)),
+                // It fills the disk. Leaving it ends it.
+                too_large = captures.overflow() => Err(too_large.into()),
+            },
+        }
     };
-    check_end(&outcome, &attachment, &job.secret_words).await?;
-    // Captures: here the program has ended well, and what it wrote can be collected.
-    output::answer(outcome.stdout, &attachment, provider, context).await
+    let ended = match ended {
+        Ok(outcome) => {
+            let end = check_end(&outcome, captures.as_ref(), &attachment, &job.secret_words).await;
+            end.map(|()| outcome)
+        }
+        Err(error) => Err(error),
+    };
+    match (ended, captures) {
+        (Ok(outcome), None) => output::answer(outcome.stdout, &attachment, provider, context).await,
+        (Ok(outcome), Some(captures)) => {
+            let collected = captures.collect(outcome.stdout, provider, &attachment, context);
+            Ok(collected.await?)
+        }
+        (Err(error), None) => Err(error),
+        (Err(error), Some(captures)) => {
+            captures.discard().await;
+            Err(error)
+        }
+    }
 }
 
 /// Refuses words that no program could get, whatever its manifest adds to them.
@@ -138,23 +172,29 @@ fn spec(
         sandbox_write: equipment.own_folder().into_iter().collect(),
         run_as: None,
         remove: equipment.temporary().collect(),
+        remove_if_alone: Vec::new(),
     }
 }
 
 /// An error where the program says that it failed, with what it wrote.
 async fn check_end(
     outcome: &ProgramOutcome,
+    captures: Option<&Captures>,
     attachment: &Attachment,
     secret_words: &[String],
 ) -> Result<(), CliError> {
     if outcome.status == Status::Code(0) {
         return Ok(());
     }
-    let errors = outcome.stderr.to_bytes();
+    let as_callers = |text: Zeroizing<Vec<u8>>| match captures {
+        Some(captures) => Zeroizing::new(captures.with_callers_paths(&text)),
+        None => text,
+    };
+    let errors = as_callers(outcome.stderr.to_bytes());
     // Some programs tell their errors on the other stream.
     let text = match errors.trim_ascii() {
         b"" => {
-            let beginning = output::beginning(&outcome.stdout).await?;
+            let beginning = as_callers(Zeroizing::new(output::beginning(&outcome.stdout).await?));
             attachment.redact_cut_text(&beginning, usize::MAX)
         }
         errors => attachment.redact_text(errors, usize::MAX),

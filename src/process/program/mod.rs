@@ -72,6 +72,9 @@ pub struct ProgramSpec {
     /// Files and folders that are removed when the program is gone. The supervisor does so, so that
     /// none is left if ati is killed, except where `run_as` is another user, who may not.
     pub remove: Vec<PathBuf>,
+    /// As `remove`, of what ati looks at when the program has ended, and removes then. The
+    /// supervisor removes it if ati is gone, or has left the program.
+    pub remove_if_alone: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -265,6 +268,7 @@ impl Start {
                 identity: user.as_ref().map(|user| user.identity.to_string()),
                 confinement,
                 remove: spec.remove.clone(),
+                remove_if_alone: spec.remove_if_alone.clone(),
             },
         };
         let message = plan.to_message();

@@ -39,6 +39,7 @@ fn spec(program: &str, args: &[&str]) -> ProgramSpec {
         sandbox_write: Vec::new(),
         run_as: None,
         remove: Vec::new(),
+        remove_if_alone: Vec::new(),
     }
 }
 
