@@ -54,6 +54,7 @@ pub async fn call_tool(
         compute.discard(&target.provider, args);
     }
     let (result, session) = answered?;
+    context.secrets.add(&session.attachment);
     if result::is_small(&result) {
         return result::shape(&result, &session.attachment);
     }
