@@ -3,6 +3,7 @@
 mod endings;
 mod leftovers;
 mod sandbox;
+mod terminal;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
