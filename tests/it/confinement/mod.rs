@@ -2,6 +2,7 @@
 
 mod endings;
 mod leftovers;
+mod manifest;
 mod sandbox;
 mod terminal;
 
