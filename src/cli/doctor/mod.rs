@@ -118,6 +118,7 @@ pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
 fn examine(settings: &Settings, args: &Args, found: &mut Findings) -> Result<(), Failure> {
     machine::permissions(settings, found);
     machine::memlock(found);
+    machine::confinement(found);
     machine::disk(settings, found);
     machine::ports(settings, found);
     // The one-shot key is left for the server.
