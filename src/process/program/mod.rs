@@ -98,8 +98,8 @@ pub async fn run(spec: ProgramSpec) -> Result<ProgramOutcome, ProgramError> {
     run_holding(spec, ()).await
 }
 
-/// As [`run`]. `held` is dropped when the program is gone, even where the caller has left before; on
-/// a thread that may wait for the disk.
+/// As [`run`]. `held` is dropped when the program is gone, even where the caller has left before,
+/// on a thread that may wait for the disk.
 pub async fn run_holding(
     spec: ProgramSpec,
     held: impl Send + 'static,
