@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::run::unknown_tool;
 use super::{audit, output, problem_failure, runtime};
-use crate::api::{self, Services};
+use crate::api::{self, RunningCalls, Services};
 use crate::auth::Identity;
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{TokenFault, Verifier};
@@ -116,6 +116,7 @@ impl Local {
                 identity: &self.identity,
                 upstream_url: None,
                 trail: &CallTrail::default(),
+                native: false,
             };
             let context = Context {
                 catalog: &snapshot.catalog,
@@ -264,6 +265,9 @@ impl Local {
                 audit: Audit::direct(&settings.audit_file),
                 abandon: watch::Sender::new(false),
                 discovery: None,
+                // Other commands count against the same limits.
+                counting: Counting::InFile,
+                mcp_calls: RunningCalls::default(),
             },
             snapshot,
         };
@@ -332,11 +336,7 @@ struct Session {
 
 impl Session {
     fn context(&self) -> Context<'_> {
-        Context {
-            // Other commands count against the same limits.
-            counting: Counting::InFile,
-            ..api::context(&self.snapshot, &self.services)
-        }
+        api::context(&self.snapshot, &self.services)
     }
 
     async fn list(&self, provider: &Arc<Provider>) -> Result<ToolListing, McpError> {
