@@ -69,6 +69,10 @@ impl Local {
         Ok(Local { snapshot, identity })
     }
 
+    pub fn into_snapshot(self) -> Snapshot {
+        self.snapshot
+    }
+
     pub fn catalog(&self) -> &Catalog {
         &self.snapshot.catalog
     }
@@ -344,6 +348,11 @@ impl Session {
     }
 }
 
+/// The snapshot of this machine as its files are now.
+pub fn read_again() -> Result<Snapshot, Failure> {
+    build(settings(&Environment::read()), None)
+}
+
 /// The settings of a command: the environment, and defaults for everything else.
 fn settings(env: &Environment) -> Settings {
     Settings {
@@ -392,7 +401,7 @@ fn listings(catalog: &Catalog) -> Listings {
         .collect()
 }
 
-fn add_listing(snapshot: &Snapshot, provider: &Provider, listing: Listing) -> Snapshot {
+pub fn add_listing(snapshot: &Snapshot, provider: &Provider, listing: Listing) -> Snapshot {
     let mut listings = listings(&snapshot.catalog);
     listings.insert(provider.name.clone(), Arc::new(listing));
     snapshot.with_listings(&listings)

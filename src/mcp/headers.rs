@@ -176,6 +176,16 @@ fn decode(header: &str) -> Option<Cow<'_, str>> {
     }
 }
 
+/// A text as a header has it, for [`decode`].
+pub fn header_value(text: &str) -> String {
+    let is_plain = text.bytes().all(|byte| (0x21..=0x7e).contains(&byte));
+    if is_plain && !text.is_empty() && !text.starts_with("=?base64?") {
+        text.to_owned()
+    } else {
+        format!("=?base64?{}?=", STANDARD.encode(text))
+    }
+}
+
 /// The one value of a header. A second one could have been read by a server on the way.
 fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, RpcError> {
     let mut values = headers.get_all(name).iter();

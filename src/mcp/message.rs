@@ -69,7 +69,7 @@ pub fn parse(text: &[u8]) -> Result<Incoming<'_>, (RpcError, Option<&RawValue>)>
     }
     let envelope: Envelope<'_> =
         serde_json::from_str(text).map_err(|e| fail(unparsed(text, &e)))?;
-    if !envelope.jsonrpc.is_some_and(|it| it.get() == "\"2.0\"") {
+    if envelope.jsonrpc.is_none_or(|it| it.get() != "\"2.0\"") {
         let what = "jsonrpc is not \"2.0\"".to_owned();
         return Err((RpcError::Invalid(what), usable(envelope.id)));
     }

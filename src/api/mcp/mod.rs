@@ -15,9 +15,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-pub use http::answer;
+pub use http::{CATALOGUE, Response, answer, response};
 pub use metadata::{challenge, protected_resource};
 pub use origin::check as check_origin;
+pub use progress::notification as progress_notification;
 pub use render::ResultText;
 pub use running::{RunningCall, RunningCalls};
 

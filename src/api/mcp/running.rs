@@ -18,9 +18,12 @@ const MOST: usize = 10_000;
 #[derive(Default)]
 pub struct RunningCalls {
     /// Two clients with the same token may use the same id.
-    calls: Mutex<HashMap<Key, Vec<(u64, Arc<Notify>)>>>,
+    calls: Mutex<HashMap<Key, Vec<Registered>>>,
     serial: AtomicU64,
 }
+
+/// One call, by its serial.
+type Registered = (u64, Arc<Notify>);
 
 impl RunningCalls {
     /// The call is under way until the returned guard is dropped.
