@@ -64,6 +64,7 @@ pub mod files;
 pub mod hop_by_hop;
 pub mod json;
 pub mod json_scan;
+pub mod mcp;
 pub mod output_folder;
 pub mod pattern;
 pub mod process;

@@ -100,6 +100,8 @@ pub struct Request<'a> {
     pub upstream_url: Option<&'a str>,
     pub request_id: RequestId,
     pub trail: &'a CallTrail,
+    /// The caller speaks MCP: a result of an MCP server is given as that server wrote it.
+    pub native: bool,
 }
 
 /// The result of a call.
@@ -124,6 +126,8 @@ pub struct Finished {
     pub warnings: Vec<String>,
     /// The tool is a program: the caller's words were its own, and no options of ati.
     pub is_program: bool,
+    /// The output is a whole result of `tools/call`.
+    pub is_native: bool,
 }
 
 /// One call on its way through the pipeline.
@@ -139,6 +143,7 @@ struct Call<'a> {
     trail: &'a CallTrail,
     /// What the executor sent.
     secrets: &'a UsedSecrets,
+    native: bool,
     context: Context<'a>,
 }
 
@@ -189,6 +194,8 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
         request_id: request.request_id,
         trail: request.trail,
         secrets: &secrets,
+        // What `extract` takes out of a result is no content.
+        native: request.native && tool.extract.is_none() && tool.provider.mcp().is_some(),
         context,
     };
     // At debug level, because a span costs every call CPU time. Lines at higher levels have the id
@@ -277,6 +284,7 @@ async fn decide(
     Ok(Finished {
         output: shape::shape(tool, answer, &work, most, call.request_id, call.secrets).await?,
         format: tool.format,
+        is_native: call.native,
         warnings: unknown.iter().map(ToString::to_string).collect(),
         is_program,
     })
@@ -392,7 +400,8 @@ async fn execute(call: &Call<'_>, tool: &Arc<Tool>, input: Input) -> Result<Answ
         Invocation::Mcp(remote) => {
             let target = mcp::target(call).map_err(ExecError::from)?;
             let result =
-                exec::mcp::call_tool(remote, args, size, &target, call.exec_context()).await;
+                exec::mcp::call_tool(remote, args, size, &target, call.exec_context(), call.native)
+                    .await;
             Ok(Answer::Memory(result.map_err(ExecError::from)?))
         }
     }
@@ -464,6 +473,7 @@ fn listing_call<'a>(
         request_id: RequestId::generate(),
         trail,
         secrets,
+        native: false,
         context,
     }
 }

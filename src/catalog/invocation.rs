@@ -1,7 +1,10 @@
 //! What a tool calls, by handler. Everything else about a tool is common to all of them.
 
+use std::sync::Arc;
+
 use http::Method;
 
+use super::mcp::ToolDetails;
 use super::provider::{Handler, Provider};
 use crate::config::{HandlerKind, Section, offer};
 
@@ -39,6 +42,7 @@ pub struct McpInvocation {
     pub remote_name: String,
     /// The server says that a second call does no harm.
     pub repeatable: bool,
+    pub details: Arc<ToolDetails>,
 }
 
 impl Invocation {
@@ -50,6 +54,7 @@ impl Invocation {
             Handler::Mcp(_) => Invocation::Mcp(McpInvocation {
                 remote_name: endpoint.unwrap_or_else(|| own_name(tool, &provider.name).to_owned()),
                 repeatable: false,
+                details: Arc::default(),
             }),
             Handler::Cli(_) => Invocation::Cli,
             Handler::Http(_) | Handler::OpenApi(_) | Handler::Passthrough | Handler::Absent => {

@@ -167,6 +167,7 @@ impl Tool {
             invocation: Invocation::Mcp(McpInvocation {
                 remote_name: listed.name.clone(),
                 repeatable: listed.repeatable,
+                details: listed.details.clone(),
             }),
             schema: Schema::untrusted(listed.input_schema.clone()),
             extract: None,

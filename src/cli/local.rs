@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, watch};
 use super::run::outputs::place_local;
 use super::run::unknown_tool;
 use super::{audit, output, problem_failure, runtime};
-use crate::api::{self, Services};
+use crate::api::{self, RunningCalls, Services};
 use crate::auth::Identity;
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{TokenFault, Verifier};
@@ -71,6 +71,10 @@ impl Local {
         Ok(Local { snapshot, identity })
     }
 
+    pub fn into_snapshot(self) -> Snapshot {
+        self.snapshot
+    }
+
     pub fn catalog(&self) -> &Catalog {
         &self.snapshot.catalog
     }
@@ -118,6 +122,7 @@ impl Local {
                 identity: &self.identity,
                 upstream_url: None,
                 trail: &CallTrail::default(),
+                native: false,
             };
             let context = Context {
                 catalog: &snapshot.catalog,
@@ -273,6 +278,9 @@ impl Local {
                 audit: Audit::direct(&settings.audit_file),
                 abandon: watch::Sender::new(false),
                 discovery: None,
+                // Other commands count against the same limits.
+                counting: Counting::InFile,
+                mcp_calls: RunningCalls::default(),
             },
             snapshot,
         };
@@ -343,16 +351,17 @@ struct Session {
 
 impl Session {
     fn context(&self) -> Context<'_> {
-        Context {
-            // Other commands count against the same limits.
-            counting: Counting::InFile,
-            ..api::context(&self.snapshot, &self.services)
-        }
+        api::context(&self.snapshot, &self.services)
     }
 
     async fn list(&self, provider: &Arc<Provider>) -> Result<ToolListing, McpError> {
         call::list(provider, self.context()).await
     }
+}
+
+/// The snapshot of this machine as its files are now.
+pub fn read_again() -> Result<Snapshot, Failure> {
+    build(settings(&Environment::read()), None)
 }
 
 /// The settings of a command: the environment, and defaults for everything else.
@@ -412,7 +421,7 @@ fn listings(catalog: &Catalog) -> Listings {
         .collect()
 }
 
-fn add_listing(snapshot: &Snapshot, provider: &Provider, listing: Listing) -> Snapshot {
+pub fn add_listing(snapshot: &Snapshot, provider: &Provider, listing: Listing) -> Snapshot {
     let mut listings = listings(&snapshot.catalog);
     listings.insert(provider.name.clone(), Arc::new(listing));
     snapshot.with_listings(&listings)

@@ -15,6 +15,7 @@ mod key;
 mod later;
 mod local;
 mod man;
+mod mcp;
 mod mcp_servers;
 mod new_file;
 mod output;
@@ -140,9 +141,9 @@ enum Command {
     Assist(later::Words),
     /// Make and execute plans of several tool calls (not in this version)
     Plan(later::Words),
-    /// Serve the tools over MCP (not in this version)
-    #[command(hide = true)]
-    Mcp(later::Words),
+    /// Serve the tools to MCP clients
+    #[command(subcommand)]
+    Mcp(mcp::Command),
     /// Manage virtual keys (not in this version)
     #[command(hide = true)]
     Admin(later::Words),
@@ -202,6 +203,7 @@ impl Command {
             | Command::Audit(_)
             | Command::Init(_)
             | Command::Key(_)
+            | Command::Mcp(_)
             | Command::Token(_) => true,
             Command::Proxy(_)
             | Command::Sign(_)
@@ -219,7 +221,6 @@ impl Command {
             | Command::Skillati(_)
             | Command::Assist(_)
             | Command::Plan(_)
-            | Command::Mcp(_)
             | Command::Admin(_)
             | Command::Reference(_) => false,
         }
@@ -284,7 +285,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Skillati(words) => words.refuse("ati skillati"),
         Command::Assist(words) => words.refuse("ati assist"),
         Command::Plan(words) => words.refuse("ati plan"),
-        Command::Mcp(words) => words.refuse("ati mcp"),
+        Command::Mcp(command) => mcp::run(&command),
         Command::Admin(words) => words.refuse("ati admin"),
         Command::Reference(args) => reference::run(&args),
     };

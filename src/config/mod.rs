@@ -22,7 +22,9 @@ pub use conf::ToolSettings;
 pub use conf::listener::{
     Address, EDGE, Listener, MOST_LISTENERS, Peer, Tls, TrustedProxies, check as check_listeners,
 };
-pub use conf::{AuditSettings, FileSettings, KeyringSettings, Limits, LogFormat, LogSettings};
+pub use conf::{
+    AuditSettings, FileSettings, KeyringSettings, Limits, LogFormat, LogSettings, McpSettings,
+};
 pub use environment::{Environment, VARIABLES, ati_dir};
 pub use flags::Flags;
 pub use handler::HandlerKind;
@@ -76,6 +78,7 @@ pub struct Settings {
     pub limits: Limits,
     pub log: LogSettings,
     pub audit: AuditSettings,
+    pub mcp: McpSettings,
     /// For the operator to read; none of them stops a start.
     pub warnings: Vec<Problem>,
 }
@@ -179,6 +182,7 @@ fn compose(
         limits: conf.limits.resolve(),
         log: conf.log.resolve(),
         audit: conf.audit.resolve(),
+        mcp: conf.mcp.resolve(path, problems),
         ati_dir,
         warnings,
     }

@@ -17,6 +17,7 @@ const LAYERS: &[&[&str]] = &[
         "hop_by_hop",
         "json",
         "json_scan",
+        "mcp",
         "output_folder",
         "pattern",
         "process",

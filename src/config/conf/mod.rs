@@ -9,6 +9,7 @@ mod keyring;
 pub(super) mod limits;
 pub(super) mod listener;
 mod log;
+mod mcp;
 mod server;
 mod signature;
 mod tools;
@@ -21,6 +22,7 @@ pub use files::FileSettings;
 pub use keyring::KeyringSettings;
 pub use limits::Limits;
 pub use log::{LogFormat, LogSettings};
+pub use mcp::McpSettings;
 pub(super) use server::{ServerSettings, default_upgrade_socket};
 pub use tools::ToolSettings;
 
@@ -46,6 +48,7 @@ pub(super) struct Conf {
     pub(super) limits: limits::RawLimits,
     pub(super) log: log::RawLog,
     pub(super) audit: audit::RawAudit,
+    pub(super) mcp: mcp::RawMcp,
 }
 
 raw_section! {
@@ -86,6 +89,7 @@ impl Conf {
             limits: section(&mut root, "limits", path),
             log: section(&mut root, "log", path),
             audit: section(&mut root, "audit", path),
+            mcp: section(&mut root, "mcp", path),
         };
         root.finish();
         conf

@@ -27,13 +27,15 @@ use crate::runtime::{ComputeError, Key};
 /// How long listing the tools may take, the handshake included.
 const LIST_LIMIT: Duration = Duration::from_secs(2 * HANDSHAKE_LIMIT.as_secs());
 
-/// `size` is how many bytes of text the arguments were parsed from.
+/// `size` is how many bytes of text the arguments were parsed from. With `native` the result is the
+/// server's own, and otherwise in the shape of `/call`.
 pub async fn call_tool(
     remote: &McpInvocation,
     args: Map<String, Value>,
     size: usize,
     target: &Arc<Target>,
     context: ExecContext<'_>,
+    native: bool,
 ) -> Result<Box<RawValue>, McpError> {
     let deadline = Instant::now() + context.limits.timeout;
     let compute = &context.runtime.compute;
@@ -55,12 +57,16 @@ pub async fn call_tool(
     }
     let (result, session) = answered?;
     context.secrets.add(&session.attachment);
+    let shape = move |result: CallToolResult, attachment: &Attachment| match native {
+        true => result::native(result, attachment),
+        false => result::shape(&result, attachment),
+    };
     if result::is_small(&result) {
-        return result::shape(&result, &session.attachment);
+        return shape(result, &session.attachment);
     }
     let attachment = session.attachment.clone();
     let time = deadline.saturating_duration_since(Instant::now());
-    let shape = move || result::shape(&result, &attachment);
+    let shape = move || shape(result, &attachment);
     let shaped = compute.run(&target.provider, time, shape).await;
     shaped.map_err(|error| not_worked_on(error, target, limit))?
 }
