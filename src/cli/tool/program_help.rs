@@ -84,7 +84,7 @@ fn clean(text: &[u8]) -> String {
             c => kept.push(c),
         }
     }
-    clip_chars(kept.trim(), LONGEST).to_owned()
+    clip_chars(kept.trim(), LONGEST).trim_end().to_owned()
 }
 
 #[cfg(test)]

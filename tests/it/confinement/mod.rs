@@ -2,6 +2,7 @@
 
 mod endings;
 mod leftovers;
+mod sandbox;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

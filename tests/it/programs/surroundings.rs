@@ -27,7 +27,7 @@ fn variables(text: &str) -> BTreeMap<String, String> {
 #[test]
 fn program_gets_chosen_variables_and_no_others() {
     let setup = with_program(setup(), "env", "/usr/bin/env", ENV);
-    let setup = setup.credentials(&json!({"name": "world"}));
+    let setup = setup.credentials(&json!({"name": "the-whole-world"}));
     let dir = setup.path().to_owned();
     let given = [
         ("LANG", "C.UTF-8"),

@@ -41,6 +41,7 @@ fn calls_beyond_the_limit_wait_and_beyond_the_queue_get_503() {
         eventually("refusals", || {
             (refused.load(Ordering::Relaxed) == 3).then_some(())
         });
+        eventually("the first program", || (begun(&go) > 0).then_some(()));
         assert_eq!(begun(&go), 1);
         std::fs::write(&go, "").unwrap();
     });
@@ -148,7 +149,7 @@ fn words_are_audited_without_their_secrets() {
     assert_eq!(local.status.code(), Some(1));
     let remote = through(&proxy).arg("run").args(line).output().unwrap();
     assert_eq!(remote.status.code(), Some(1));
-    let ok = ["login", "list", "--token", "planted-typed", "0"];
+    let ok = ["login", "--token", "planted-typed", "0", "list"];
     assert!(
         through(&proxy)
             .arg("run")
@@ -182,7 +183,7 @@ fn words_are_audited_without_their_secrets() {
     assert_eq!(own[0]["args"], expected);
     assert_eq!(
         own[1]["args"],
-        json!(["list", "--token", "[REDACTED]", "0"])
+        json!(["--token", "[REDACTED]", "0", "list"])
     );
     crate::support::ati::tells_nothing("the caller's audit", &own[1].to_string());
 }
