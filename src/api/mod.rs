@@ -2,8 +2,11 @@
 
 mod body;
 mod call;
+mod call_body;
+mod files;
 mod health;
 mod jwks;
+mod pace;
 pub mod providers;
 mod reply;
 mod tools;
@@ -84,6 +87,8 @@ pub async fn answer(
     let identity = || pass.identity().ok_or(Refusal::Internal);
     match builtin {
         Builtin::Call => call::answer(request, identity()?, snapshot, services).await,
+        Builtin::Files => files::put(request, identity()?, snapshot, services).await,
+        Builtin::File => files::get(&request, identity()?, snapshot, services),
         Builtin::Tools => tools::list(&request, identity()?, snapshot),
         Builtin::Tool => tools::one(&request, identity()?, snapshot, services),
         Builtin::Health => health::answer(&request, snapshot),

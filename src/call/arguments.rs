@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
+use futures::StreamExt as _;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::Context;
+use super::payload::{self, CallWithFile, IncomingCall};
 use super::work::{SMALL_TEXT, Work};
 use crate::catalog::Tool;
 use crate::catalog::schema::{Prepared, Unfit};
 use crate::catalog::words::Words;
 use crate::error::CallError;
+use crate::exec::files::Content;
 use crate::json::{self, LongIntegers};
 use crate::spool::Spooled;
 use crate::telemetry::audit;
@@ -31,6 +35,8 @@ pub enum Args<'a> {
     /// A whole `/call` body that is too big to be parsed on a worker, in memory or on disk. Its
     /// arguments are parsed once the caller may call the tool.
     Spooled(Spooled),
+    /// Arguments, and the file that came with them.
+    WithFile(Box<Args<'a>>, Content),
 }
 
 /// Arguments, parsed.
@@ -41,6 +47,8 @@ pub struct Given {
     pub size: usize,
     /// As the audit keeps them. Made where they are parsed: of many, that takes its time, too.
     pub audited: Box<RawValue>,
+    /// Of a tool that takes one.
+    pub file: Option<Content>,
 }
 
 impl Given {
@@ -50,15 +58,33 @@ impl Given {
             args,
             words,
             size,
+            file: None,
         }
     }
 }
 
 impl Args<'_> {
     /// The tool's schema says which numbers have to keep their digits.
-    pub async fn parse(self, tool: &Arc<Tool>, work: &Work<'_>) -> Result<Given, CallError> {
+    pub async fn parse(
+        self,
+        tool: &Arc<Tool>,
+        work: &Work<'_>,
+        context: &Context<'_>,
+    ) -> Result<Given, CallError> {
         let size = self.size();
         match self {
+            Args::WithFile(args, file) => {
+                let mut given = Box::pin(args.parse(tool, work, context)).await?;
+                given.file = Some(file);
+                Ok(given)
+            }
+            Args::Spooled(body) if payload::takes_file(tool) => {
+                let call = without_file(body, context).await?;
+                let (args, words) = parse_body(&call.text.into(), tool)?;
+                let mut given = Given::new(args, words, size.min(SMALL_TEXT));
+                given.file = call.file;
+                Ok(given)
+            }
             Args::Text { args, words } => {
                 let Some(text) = args.filter(is_object) else {
                     return Ok(Given::new(Map::new(), words, size));
@@ -88,8 +114,10 @@ impl Args<'_> {
     /// The arguments of a call that is refused before they are parsed, as the audit keeps them.
     /// Small ones are told; others aren't worth the time.
     pub fn audited_unparsed(&self) -> Box<RawValue> {
-        let Args::Text { args, .. } = self else {
-            return audit::not_parsed();
+        let args = match self {
+            Args::Text { args, .. } => args,
+            Args::WithFile(args, _) => return args.audited_unparsed(),
+            Args::Spooled(_) => return audit::not_parsed(),
         };
         let text = args.filter(is_object).map_or("{}", RawValue::get);
         if self.size() > SMALL_TEXT {
@@ -108,9 +136,22 @@ impl Args<'_> {
                 let length = args.filter(is_object).map_or(0, |text| text.get().len());
                 length + words.iter().map(String::len).sum::<usize>() + words.len()
             }
+            Args::WithFile(args, _) => args.size(),
             Args::Spooled(body) => usize::try_from(body.len()).unwrap_or(usize::MAX),
         }
     }
+}
+
+/// Takes the file out of a body that is too big to be parsed as it is.
+async fn without_file(body: Spooled, context: &Context<'_>) -> Result<CallWithFile, CallError> {
+    let mut call = IncomingCall::default();
+    let mut body = std::pin::pin!(body.into_stream());
+    while let Some(piece) = body.next().await {
+        let piece = piece.map_err(|e| invalid(&e))?;
+        let pushed = call.push(&piece, context, |_| Ok(())).await;
+        pushed.map_err(|error| error.unwrap_or_else(payload::too_much_text))?;
+    }
+    call.finish().await
 }
 
 fn is_object(text: &&RawValue) -> bool {

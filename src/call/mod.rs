@@ -5,6 +5,7 @@ mod arguments;
 mod audit_guard;
 mod credentials;
 mod mcp;
+pub mod payload;
 mod shape;
 mod upstream_override;
 mod work;
@@ -249,7 +250,7 @@ async fn decide(
     })
 }
 
-fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
+pub fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
     check_end(identity)?;
     if tool.is_allowed(&identity.scopes) {
         Ok(())
