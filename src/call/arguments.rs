@@ -1,5 +1,6 @@
 //! The arguments of a call, as callers give them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -7,10 +8,12 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::work::{SMALL_TEXT, Work};
-use crate::catalog::Tool;
+use crate::catalog::files::COMMAND_LINE_ONLY;
 use crate::catalog::schema::{Prepared, Unfit};
 use crate::catalog::words::Words;
+use crate::catalog::{Invocation, Tool};
 use crate::error::CallError;
+use crate::exec::files::{self, Content};
 use crate::json;
 use crate::spool::Spooled;
 
@@ -38,6 +41,27 @@ pub struct Given {
     pub words: Vec<String>,
     /// Bytes of the text that they were parsed from.
     pub size: usize,
+    /// The file that the call brings, where it was taken out of its arguments on the way in.
+    pub content: Option<Content>,
+}
+
+impl Given {
+    fn new(args: Map<String, Value>, words: Vec<String>, size: usize) -> Self {
+        Given {
+            args,
+            words,
+            size,
+            content: None,
+        }
+    }
+
+    /// The arguments as the audit may show them, before it redacts them.
+    pub fn for_audit(&self, tool: &Tool) -> Cow<'_, Map<String, Value>> {
+        match tool.invocation {
+            Invocation::Files(_) => Cow::Owned(files::for_audit(&self.args)),
+            Invocation::Http(_) | Invocation::Mcp(_) => Cow::Borrowed(&self.args),
+        }
+    }
 }
 
 impl Args<'_> {
@@ -53,17 +77,16 @@ impl Args<'_> {
                 let length = text.map_or(0, |text| text.get().len());
                 let size = length + words.iter().map(String::len).sum::<usize>() + words.len();
                 let Some(text) = text else {
-                    let args = Map::new();
-                    return Ok(Given { args, words, size });
+                    return Ok(Given::new(Map::new(), words, size));
                 };
                 if size <= SMALL_TEXT {
                     let args = parse_text(text, &words, tool.map(|tool| &**tool))?;
-                    return Ok(Given { args, words, size });
+                    return Ok(Given::new(args, words, size));
                 }
                 let (text, tool) = (text.to_owned(), tool.cloned());
                 let parse = move || {
                     let args = parse_text(&text, &words, tool.as_deref())?;
-                    Ok(Given { args, words, size })
+                    Ok(Given::new(args, words, size))
                 };
                 work.run(parse).await?
             }
@@ -71,14 +94,11 @@ impl Args<'_> {
                 let size = usize::try_from(body.len()).unwrap_or(usize::MAX);
                 let parse = move || json::parse_from(|| body.blocking_reader(), MOST_VALUES);
                 let body: ArgsOfBody = work.run(parse).await?.map_err(|e| invalid(&e))?;
-                Ok(Given {
-                    args: match body.args {
-                        Value::Object(map) => map,
-                        _ => Map::new(),
-                    },
-                    words: body.raw_args.unwrap_or_default(),
-                    size,
-                })
+                let args = match body.args {
+                    Value::Object(map) => map,
+                    _ => Map::new(),
+                };
+                Ok(Given::new(args, body.raw_args.unwrap_or_default(), size))
             }
         }
     }
@@ -116,6 +136,12 @@ pub async fn validate(
     work: &Work<'_>,
 ) -> Result<Prepared, CallError> {
     let schema = &tool.schema;
+    if tool.invocation.reads_arguments_itself() {
+        checked_words(tool, &given.words)?;
+        let mut args = given.args;
+        args.retain(|name, _| !COMMAND_LINE_ONLY.contains(&name.as_str()));
+        return Ok(schema.resolve_names(args));
+    }
     if given.size > SMALL_TEXT || !schema.is_small() {
         let tool = tool.clone();
         let prepare = move || {

@@ -4,6 +4,7 @@
 mod arguments;
 mod audit_guard;
 mod credentials;
+mod files;
 mod mcp;
 mod shape;
 mod upstream_override;
@@ -27,6 +28,7 @@ use crate::credential::Lookup;
 use crate::egress::{self, Clients};
 use crate::error::{CallError, ExecError};
 use crate::exec::credentials::SharedCredentials;
+use crate::exec::files::Content;
 use crate::exec::http::HttpError;
 use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, ExecContext, JsonWithFiles, SharedState, SpooledJson, Watcher};
@@ -157,7 +159,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
     let guard = AuditGuard::new(
         request.name,
         Some(tool),
-        &given.args,
+        &given.for_audit(tool),
         request.identity,
         request.request_id,
         context.audit,
@@ -183,7 +185,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
     let outcome = decide(call, tool, given, request.upstream_url, &work)
         .instrument(span)
         .await;
-    guard.end(&outcome);
+    guard.with_file(request.trail.file()).end(&outcome);
     outcome
 }
 
@@ -222,6 +224,7 @@ async fn decide(
     authorize(tool, call.identity)?;
     // Before the limit: a call that could never be sent doesn't count against it.
     let size = given.size;
+    let content = given.content.clone();
     let prepared = validate(tool, given, work).await?;
     call.upstream_override = upstream_url
         .map(|url| upstream_override::check(url, tool, &call.lookup))
@@ -234,7 +237,7 @@ async fn decide(
     };
     call.context.limits = &limits;
     let Prepared { args, unknown } = prepared;
-    let answer = execute(&call, tool, args, size).await?;
+    let answer = execute(&call, tool, args, size, content).await?;
     let most = limits.max_response_bytes;
     Ok(Finished {
         output: shape::shape(tool, answer, work, most, call.request_id).await?,
@@ -330,6 +333,7 @@ async fn execute(
     tool: &Arc<Tool>,
     args: Map<String, Value>,
     size: usize,
+    content: Option<Content>,
 ) -> Result<Answer, CallError> {
     match &tool.invocation {
         Invocation::Http(http) => {
@@ -343,6 +347,10 @@ async fn execute(
             let target = mcp::target(call).map_err(ExecError::from)?;
             let result = exec::mcp::call_tool(remote, &args, &target, call.exec_context()).await;
             Ok(Answer::Memory(result.map_err(ExecError::from)?))
+        }
+        Invocation::Files(operation) => {
+            let answer = files::run(call, *operation, args, content).await;
+            Ok(answer.map_err(ExecError::from)?)
         }
     }
 }
