@@ -112,10 +112,16 @@ impl Incoming<'_> {
                 let tool = tool.ok_or_else(|| CallError::UnknownTool(name.clone()))?;
                 *named = Some(name);
                 call::authorize(tool, identity)?;
-                if takes_file(tool) { Ok(()) } else { Err(too_long()) }
+                if takes_file(tool) {
+                    Ok(())
+                } else {
+                    Err(too_long())
+                }
             }
             // The tool's name may come after the file.
-            Learned::File if named.is_some() || uploader(context.catalog, identity).is_some() => Ok(()),
+            Learned::File if named.is_some() || uploader(context.catalog, identity).is_some() => {
+                Ok(())
+            }
             Learned::File => Err(too_long()),
         };
         let pushed = self.call.push(piece, context, allow).await;

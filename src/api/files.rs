@@ -43,7 +43,7 @@ pub(super) async fn put(
 ) -> Result<Reply, Refusal> {
     let context = context(snapshot, services);
     if uploader(&snapshot.catalog, identity).is_none() {
-        let tool = crate::catalog::files::UPLOAD.to_owned();
+        let tool = "file_manager:upload".to_owned();
         return Err(refused(CallError::OutOfScope(tool)));
     }
     let most = context.file_limits.max_bytes;

@@ -13,6 +13,7 @@ mod tools;
 
 use std::sync::Arc;
 
+use http::HeaderName;
 use http::request::Parts;
 use tokio::sync::watch;
 
@@ -29,6 +30,9 @@ use crate::route::Builtin;
 use crate::snapshot::Snapshot;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
+
+/// Tells callers that there is `/files`.
+pub const FILES_HEADER: HeaderName = HeaderName::from_static("x-ati-files");
 
 /// What lives longer than a snapshot and serves every request.
 pub struct Services {

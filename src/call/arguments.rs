@@ -1,5 +1,6 @@
 //! The arguments of a call, as callers give them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures::StreamExt as _;
@@ -10,11 +11,12 @@ use serde_json::{Map, Value};
 use super::Context;
 use super::payload::{self, CallWithFile, IncomingCall};
 use super::work::{SMALL_TEXT, Work};
-use crate::catalog::Tool;
+use crate::catalog::files::COMMAND_LINE_ONLY;
 use crate::catalog::schema::{Prepared, Unfit};
 use crate::catalog::words::Words;
+use crate::catalog::{Invocation, Tool};
 use crate::error::CallError;
-use crate::exec::files::Content;
+use crate::exec::files::{self, Content};
 use crate::json::{self, LongIntegers};
 use crate::spool::Spooled;
 use crate::telemetry::audit;
@@ -47,18 +49,18 @@ pub struct Given {
     pub size: usize,
     /// As the audit keeps them. Made where they are parsed: of many, that takes its time, too.
     pub audited: Box<RawValue>,
-    /// Of a tool that takes one.
-    pub file: Option<Content>,
+    /// The file that the call brings, where it was taken out of its arguments on the way in.
+    pub content: Option<Content>,
 }
 
 impl Given {
-    fn new(args: Map<String, Value>, words: Vec<String>, size: usize) -> Self {
+    fn new(tool: &Tool, args: Map<String, Value>, words: Vec<String>, size: usize) -> Self {
         Given {
-            audited: audit::redact(&args),
+            audited: audit::redact(&for_audit(Some(tool), &args)),
             args,
             words,
             size,
-            file: None,
+            content: None,
         }
     }
 }
@@ -75,28 +77,28 @@ impl Args<'_> {
         match self {
             Args::WithFile(args, file) => {
                 let mut given = Box::pin(args.parse(tool, work, context)).await?;
-                given.file = Some(file);
+                given.content = Some(file);
                 Ok(given)
             }
             Args::Spooled(body) if payload::takes_file(tool) => {
                 let call = without_file(body, context).await?;
                 let (args, words) = parse_body(&call.text.into(), tool)?;
-                let mut given = Given::new(args, words, size.min(SMALL_TEXT));
-                given.file = call.file;
+                let mut given = Given::new(tool, args, words, size.min(SMALL_TEXT));
+                given.content = call.file;
                 Ok(given)
             }
             Args::Text { args, words } => {
                 let Some(text) = args.filter(is_object) else {
-                    return Ok(Given::new(Map::new(), words, size));
+                    return Ok(Given::new(tool, Map::new(), words, size));
                 };
                 if size <= SMALL_TEXT {
                     let args = parse_text(text, &words, tool)?;
-                    return Ok(Given::new(args, words, size));
+                    return Ok(Given::new(tool, args, words, size));
                 }
                 let (text, tool) = (text.to_owned(), tool.clone());
                 let parse = move || {
                     let args = parse_text(&text, &words, &tool)?;
-                    Ok(Given::new(args, words, size))
+                    Ok(Given::new(&tool, args, words, size))
                 };
                 work.run(parse).await?
             }
@@ -104,7 +106,7 @@ impl Args<'_> {
                 let tool = tool.clone();
                 let parse = move || {
                     let (args, words) = parse_body(&body, &tool)?;
-                    Ok(Given::new(args, words, size))
+                    Ok(Given::new(&tool, args, words, size))
                 };
                 work.run(parse).await?
             }
@@ -113,10 +115,10 @@ impl Args<'_> {
 
     /// The arguments of a call that is refused before they are parsed, as the audit keeps them.
     /// Small ones are told; others aren't worth the time.
-    pub fn audited_unparsed(&self) -> Box<RawValue> {
+    pub fn audited_unparsed(&self, tool: Option<&Tool>) -> Box<RawValue> {
         let args = match self {
             Args::Text { args, .. } => args,
-            Args::WithFile(args, _) => return args.audited_unparsed(),
+            Args::WithFile(args, _) => return args.audited_unparsed(tool),
             Args::Spooled(_) => return audit::not_parsed(),
         };
         let text = args.filter(is_object).map_or("{}", RawValue::get);
@@ -124,7 +126,7 @@ impl Args<'_> {
             return audit::not_parsed();
         }
         match json::parse(text, MOST_VALUES) {
-            Ok(args) => audit::redact(&args),
+            Ok(args) => audit::redact(&for_audit(tool, &args)),
             Err(_) => audit::not_parsed(),
         }
     }
@@ -139,6 +141,14 @@ impl Args<'_> {
             Args::WithFile(args, _) => args.size(),
             Args::Spooled(body) => usize::try_from(body.len()).unwrap_or(usize::MAX),
         }
+    }
+}
+
+/// The arguments as the audit may show them, before it redacts them.
+fn for_audit<'a>(tool: Option<&Tool>, args: &'a Map<String, Value>) -> Cow<'a, Map<String, Value>> {
+    match tool.map(|tool| &tool.invocation) {
+        Some(Invocation::Files(_)) => Cow::Owned(files::for_audit(args)),
+        Some(Invocation::Http(_) | Invocation::Mcp(_)) | None => Cow::Borrowed(args),
     }
 }
 
@@ -219,6 +229,12 @@ pub async fn validate(
     work: &Work<'_>,
 ) -> Result<Prepared, CallError> {
     let schema = &tool.schema;
+    if tool.invocation.reads_arguments_itself() {
+        checked_words(tool, &given.words)?;
+        let mut args = given.args;
+        args.retain(|name, _| !COMMAND_LINE_ONLY.contains(&name.as_str()));
+        return Ok(schema.resolve_names(args));
+    }
     if given.size > SMALL_TEXT || !schema.is_small() {
         let tool = tool.clone();
         let prepare = move || {

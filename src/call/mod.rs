@@ -4,6 +4,7 @@
 mod arguments;
 mod audit_guard;
 mod credentials;
+mod files;
 mod mcp;
 pub mod payload;
 mod shape;
@@ -28,6 +29,7 @@ use crate::credential::Lookup;
 use crate::egress::{self, Clients};
 use crate::error::{CallError, ExecError};
 use crate::exec::credentials::SharedCredentials;
+use crate::exec::files::Content;
 use crate::exec::http::HttpError;
 use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, ExecContext, JsonWithFiles, SharedState, SpooledJson, Watcher};
@@ -186,7 +188,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
     let outcome = decide(call, tool, args, upstream_url, &work, &mut guard)
         .instrument(span)
         .await;
-    guard.end(&outcome);
+    guard.with_file(request.trail.file()).end(&outcome);
     outcome
 }
 
@@ -205,7 +207,7 @@ pub fn refuse(
         request.request_id,
         context.audit,
     );
-    guard.set_args(request.args.audited_unparsed());
+    guard.set_args(request.args.audited_unparsed(None));
     let refused = Err(error);
     guard.after(waited).end(&refused);
     refused
@@ -222,13 +224,14 @@ async fn decide(
     // Before the arguments: a caller without the scope learns nothing of what the tool takes, and
     // its arguments cost next to nothing.
     if let Err(refused) = authorize(tool, call.identity) {
-        guard.set_args(args.audited_unparsed());
+        guard.set_args(args.audited_unparsed(Some(tool)));
         return Err(refused);
     }
-    let mut given = args.parse(tool, work).await?;
+    let mut given = args.parse(tool, work, &call.context).await?;
     guard.set_args(std::mem::take(&mut given.audited));
     // Before the limit: a call that could never be sent doesn't count against it.
     let size = given.size;
+    let content = given.content.take();
     let prepared = validate(tool, given, work).await?;
     call.upstream_override = upstream_url
         .map(|url| upstream_override::check(url, tool, &call.lookup))
@@ -241,7 +244,7 @@ async fn decide(
     };
     call.context.limits = &limits;
     let Prepared { args, unknown } = prepared;
-    let answer = execute(&call, tool, args, size).await?;
+    let answer = execute(&call, tool, args, size, content).await?;
     let most = limits.max_response_bytes;
     Ok(Finished {
         output: shape::shape(tool, answer, work, most, call.request_id).await?,
@@ -337,6 +340,7 @@ async fn execute(
     tool: &Arc<Tool>,
     args: Map<String, Value>,
     size: usize,
+    content: Option<Content>,
 ) -> Result<Answer, CallError> {
     match &tool.invocation {
         Invocation::Http(http) => {
@@ -351,6 +355,7 @@ async fn execute(
             let result = exec::mcp::call_tool(remote, &args, &target, call.exec_context()).await;
             Ok(Answer::Memory(result.map_err(ExecError::from)?))
         }
+        Invocation::Files(operation) => files::run(call, *operation, args, content).await,
     }
 }
 

@@ -156,29 +156,42 @@ pub fn store(
     })
 }
 
-/// The file of an upload: the one that came with the call, or the one whose id it has.
-pub(super) fn claim(
-    call: &Call<'_>,
-    args: &mut Map<String, Value>,
-    came: Option<Content>,
-) -> Result<Option<Content>, CallError> {
-    let id = match args.shift_remove(ID) {
-        None | Some(Value::Null) => return Ok(came),
-        Some(_) if came.is_some() => return Err(FileFault::Twice.into()),
-        Some(Value::String(id)) => id,
-        Some(_) => return Err(FileFault::NoId.into()),
-    };
-    let taken = call.context.runtime.files.take(&owner(call.identity), &id);
-    let file = taken.ok_or(FileFault::NotFound)?;
-    let mut default = |name: &str, value: Option<String>| {
-        let absent = args.get(name).is_none_or(Value::is_null);
-        if let Some(value) = value.filter(|_| absent) {
-            args.insert(name.to_owned(), value.into());
-        }
-    };
-    default("filename", file.name);
-    default("content_type", file.content_type);
-    Ok(Some(file.content))
+/// The id of a file that an upload names, while the file is there.
+pub(super) struct StoredId(String);
+
+impl StoredId {
+    /// The file's own name and type are the defaults of the call's.
+    pub(super) fn take(
+        call: &Call<'_>,
+        args: &mut Map<String, Value>,
+        has_content: bool,
+    ) -> Result<Option<Self>, CallError> {
+        let id = match args.shift_remove(ID) {
+            None | Some(Value::Null) => return Ok(None),
+            Some(_) if has_content => return Err(FileFault::Twice.into()),
+            Some(Value::String(id)) => id,
+            Some(_) => return Err(FileFault::NoId.into()),
+        };
+        let files = &call.context.runtime.files;
+        let file = files.look(&owner(call.identity), &id);
+        let file = file.ok_or(FileFault::NotFound)?;
+        let mut default = |name: &str, value: Option<String>| {
+            let absent = args.get(name).is_none_or(Value::is_null);
+            if let Some(value) = value.filter(|_| absent) {
+                args.insert(name.to_owned(), value.into());
+            }
+        };
+        default("filename", file.name);
+        default("content_type", file.content_type);
+        Ok(Some(StoredId(id)))
+    }
+
+    /// From here on it can't be used again.
+    pub(super) fn claim(self, call: &Call<'_>) -> Result<Content, CallError> {
+        let files = &call.context.runtime.files;
+        let file = files.take(&owner(call.identity), &self.0);
+        Ok(file.ok_or(FileFault::NotFound)?.content)
+    }
 }
 
 /// How the file of a download is answered.

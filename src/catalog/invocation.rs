@@ -1,7 +1,9 @@
 //! What a tool calls, by handler. Everything else about a tool is common to all of them.
 
 use http::Method;
+use serde_json::Value;
 
+use super::files::FileOperation;
 use super::provider::{Handler, Provider};
 use crate::config::{HandlerKind, Section, offer};
 
@@ -12,6 +14,7 @@ const METHODS: [&str; 5] = ["GET", "POST", "PUT", "DELETE", "PATCH"];
 pub enum Invocation {
     Http(HttpInvocation),
     Mcp(McpInvocation),
+    Files(FileOperation),
 }
 
 #[derive(Debug, Clone)]
@@ -49,6 +52,10 @@ impl Invocation {
                 remote_name: endpoint.unwrap_or_else(|| own_name(tool, &provider.name).to_owned()),
                 repeatable: false,
             }),
+            Handler::FileManager(_) => {
+                let endpoint = endpoint.unwrap_or_default();
+                Invocation::Files(FileOperation::read(s, tool, &provider.name, &endpoint))
+            }
             Handler::Http(_) | Handler::OpenApi(_) | Handler::Passthrough | Handler::Absent => {
                 Invocation::Http(HttpInvocation {
                     method,
@@ -66,7 +73,7 @@ impl Invocation {
     pub(super) fn placeholders(&self) -> impl Iterator<Item = &str> {
         let endpoint = match self {
             Invocation::Http(http) => http.endpoint.as_str(),
-            Invocation::Mcp(_) => "",
+            Invocation::Mcp(_) | Invocation::Files(_) => "",
         };
         placeholders(endpoint)
     }
@@ -75,7 +82,23 @@ impl Invocation {
     /// other tools, a word that belongs to no argument is a mistake.
     pub fn is_program(&self) -> bool {
         match self {
+            Invocation::Http(_) | Invocation::Mcp(_) | Invocation::Files(_) => false,
+        }
+    }
+
+    /// Whether the executor reads the arguments itself, and the schema only describes them.
+    pub fn reads_arguments_itself(&self) -> bool {
+        match self {
+            Invocation::Files(_) => true,
             Invocation::Http(_) | Invocation::Mcp(_) => false,
+        }
+    }
+
+    /// The schema of a tool whose manifest has none.
+    pub(super) fn own_schema(&self) -> Option<Value> {
+        match self {
+            Invocation::Files(operation) => Some(operation.schema()),
+            Invocation::Http(_) | Invocation::Mcp(_) => None,
         }
     }
 
@@ -83,7 +106,8 @@ impl Invocation {
     pub fn listed_method(&self) -> &Method {
         match self {
             Invocation::Http(http) => &http.method,
-            Invocation::Mcp(_) => &Method::POST,
+            Invocation::Mcp(_) | Invocation::Files(FileOperation::Upload) => &Method::POST,
+            Invocation::Files(FileOperation::Download) => &Method::GET,
         }
     }
 
@@ -92,6 +116,7 @@ impl Invocation {
         match self {
             Invocation::Http(http) => &http.endpoint,
             Invocation::Mcp(mcp) => &mcp.remote_name,
+            Invocation::Files(_) => "",
         }
     }
 }
@@ -121,7 +146,7 @@ fn read_method(s: &mut Section<'_>) -> Method {
 }
 
 /// Without the provider's name in front.
-fn own_name<'a>(name: &'a str, provider: &str) -> &'a str {
+pub(super) fn own_name<'a>(name: &'a str, provider: &str) -> &'a str {
     let own = name.strip_prefix(provider);
     own.and_then(|own| own.strip_prefix(':')).unwrap_or(name)
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
+use super::files::{self, FileManager};
 use super::mcp::Mcp;
 use super::openapi::Selection;
 use super::outbound::{BaseUrl, Inject, Outbound, Program, is_credential};
@@ -49,6 +50,8 @@ pub enum Handler {
     OpenApi(Box<OpenApi>),
     /// Tools that an MCP server lists.
     Mcp(Box<Mcp>),
+    /// Downloads, and uploads to these destinations.
+    FileManager(FileManager),
     /// Routes, no tools.
     Passthrough,
     /// A handler that this build doesn't have: no tools.
@@ -202,9 +205,11 @@ impl Provider {
                 (owned(mcp.keys()), Handler::Mcp(Box::new(mcp)))
             }
             HandlerKind::Passthrough => (Vec::new(), Handler::Passthrough),
-            HandlerKind::Cli | HandlerKind::FileManager | HandlerKind::Unknown(_) => {
-                (Vec::new(), Handler::Absent)
+            HandlerKind::FileManager => {
+                let manager = FileManager::read(s, warnings);
+                (owned(manager.keys()), Handler::FileManager(manager))
             }
+            HandlerKind::Cli | HandlerKind::Unknown(_) => (Vec::new(), Handler::Absent),
         };
     }
 
@@ -233,6 +238,11 @@ impl Provider {
             Handler::OpenApi(openapi) => Some(&openapi.base_url),
             _ => None,
         }
+    }
+
+    /// Whether it is there without a manifest.
+    pub fn is_builtin(&self) -> bool {
+        files::is_builtin(&self.file)
     }
 
     /// Its URL as the manifest has it, for messages and cache keys; empty where there is none.

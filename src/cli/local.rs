@@ -19,6 +19,7 @@ use crate::catalog::mcp::{Listing, Listings};
 use crate::catalog::{Catalog, Provider, ResultFormat, Tool, listing_cache};
 use crate::clock::unix_now;
 use crate::config::{Environment, KeyringSettings, Settings};
+use crate::egress;
 use crate::error::{CallError, Code, ExecError, Failure};
 use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, SharedState, Watcher};
@@ -358,6 +359,10 @@ fn settings(env: &Environment) -> Settings {
             allow_empty: false,
         },
         guard: env.guard,
+        egress: egress::Settings {
+            downloads: env.downloads.clone(),
+            ..egress::Settings::default()
+        },
         audit_file: audit::path(env),
         jwt: env.jwt(),
         ..Settings::default()

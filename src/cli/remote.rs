@@ -19,7 +19,6 @@ pub use refused::{TokenRefusal, signature_hint};
 
 use super::transport::NoAnswer;
 use super::{problem_failure, runtime};
-use exchange::Prepared;
 use crate::auth::sandbox::{self, SandboxKey};
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::signature;
@@ -30,6 +29,7 @@ use crate::config;
 use crate::egress::{self, ClientIdentity};
 use crate::error::{Code, Failure, UpstreamFault};
 use crate::request_id::{self, RequestId};
+use exchange::Prepared;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 

@@ -61,9 +61,10 @@ impl HandlerKind {
             HandlerKind::Http
             | HandlerKind::OpenApi
             | HandlerKind::Mcp
+            | HandlerKind::FileManager
             | HandlerKind::Passthrough
             | HandlerKind::Xai => None,
-            HandlerKind::Cli | HandlerKind::FileManager => Some(format!(
+            HandlerKind::Cli => Some(format!(
                 "handler '{}' is not part of this build; its tools are absent",
                 self.name()
             )),
@@ -118,8 +119,8 @@ mod tests {
         let absence = |name: &str| HandlerKind::from(name).absence();
         assert_eq!(absence("mcp"), None);
         assert_eq!(
-            absence("file_manager").as_deref(),
-            Some("handler 'file_manager' is not part of this build; its tools are absent")
+            absence("cli").as_deref(),
+            Some("handler 'cli' is not part of this build; its tools are absent")
         );
         assert_eq!(
             absence("opnapi").as_deref(),

@@ -133,11 +133,49 @@ impl UpstreamFailure {
     }
 }
 
+/// The status of a call whose executor failed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ExecStatus {
+    BadRequest,
+    Forbidden,
+    TooLarge,
+    #[default]
+    BadGateway,
+    Unavailable,
+    /// A disk of ati's machine is full.
+    NoSpace,
+    Internal,
+    /// The upstream's own, as far as it is the status of an error.
+    Upstream(u16),
+}
+
+impl ExecStatus {
+    fn code(self) -> StatusCode {
+        match self {
+            ExecStatus::BadRequest => StatusCode::BAD_REQUEST,
+            ExecStatus::Forbidden => StatusCode::FORBIDDEN,
+            ExecStatus::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            ExecStatus::BadGateway => StatusCode::BAD_GATEWAY,
+            ExecStatus::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            ExecStatus::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
+            ExecStatus::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            ExecStatus::Upstream(status) => {
+                StatusCode::from_u16(status.clamp(400, 599)).unwrap_or(StatusCode::BAD_GATEWAY)
+            }
+        }
+    }
+}
+
 /// What an executor's error type tells the pipeline. Executors implement it in their own folder, so
 /// that a new one changes nothing here.
 pub trait ExecFailure: Error + Send + Sync + 'static {
-    /// Stands before the error's text: `Upstream API error`.
+    /// Stands before the error's text: `Upstream API error`. Empty where the text says it all.
     fn intro(&self) -> &'static str;
+
+    /// The status of the answer to `/call`. A shortage has its own.
+    fn status(&self) -> ExecStatus {
+        ExecStatus::default()
+    }
 
     /// The `outcome` label of `ati_tool_calls_total`.
     fn outcome(&self) -> &'static str;
@@ -176,7 +214,14 @@ impl ExecError {
     }
 
     pub fn audit_text(&self) -> String {
-        format!("{}: {}", self.0.intro(), self.0.audit_text())
+        self.introduced(&self.0.audit_text())
+    }
+
+    fn introduced(&self, text: &str) -> String {
+        match self.0.intro() {
+            "" => text.to_owned(),
+            intro => format!("{intro}: {text}"),
+        }
     }
 }
 
@@ -188,7 +233,7 @@ impl<F: ExecFailure> From<F> for ExecError {
 
 impl fmt::Display for ExecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.0.intro(), self.0)
+        f.write_str(&self.introduced(&self.0.to_string()))
     }
 }
 
@@ -224,7 +269,7 @@ impl CallError {
             CallError::Exec(error) if error.0.shortage().is_some() => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            CallError::Exec(_) => StatusCode::BAD_GATEWAY,
+            CallError::Exec(error) => error.0.status().code(),
             CallError::File(fault) => fault.status(),
             CallError::Extraction { .. } | CallError::Internal(_) => {
                 StatusCode::INTERNAL_SERVER_ERROR

@@ -14,7 +14,7 @@ mod refusal;
 mod success;
 mod verdict;
 
-pub use call::{CallError, ExecError, ExecFailure, Shortage, UpstreamFailure};
+pub use call::{CallError, ExecError, ExecFailure, ExecStatus, Shortage, UpstreamFailure};
 pub use failure::{Cause, Code, Failure};
 pub use file::FileFault;
 pub use http1::{header_too_large_response, too_many_connections_response};

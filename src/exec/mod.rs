@@ -12,6 +12,7 @@ mod answer;
 mod context;
 pub mod credentials;
 pub mod egress;
+pub mod files;
 pub mod http;
 mod json_with_files;
 pub mod mcp;

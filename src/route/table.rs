@@ -162,6 +162,11 @@ impl Table {
             .map_or(otherwise, |index| Match::Route(&self.routes[index]))
     }
 
+    /// Whether `/files` is ati's own for callers of this host, and no route's.
+    pub fn serves_files(&self, host: Option<&str>) -> bool {
+        matches!(self.find(host, builtin::FILES), Match::Endpoint(_))
+    }
+
     /// Takes over the resolved addresses of upstreams that an older table has too, so that a reload
     /// doesn't depend on a nameserver.
     pub fn adopt(&self, old: &Table) {

@@ -29,6 +29,12 @@ struct Entry<F> {
     expires: Instant,
 }
 
+impl<F> Entry<F> {
+    fn is_for(&self, owner: &Key) -> bool {
+        self.owner == *owner && self.expires > Instant::now()
+    }
+}
+
 struct State<F> {
     files: HashMap<String, Entry<F>>,
     /// A task runs that removes what expires.
@@ -49,12 +55,7 @@ impl<F> Default for StoredFiles<F> {
 
 impl<F: Send + 'static> StoredFiles<F> {
     /// The file's id, which can't be guessed. Must run in a runtime.
-    pub fn put(
-        self: &Arc<Self>,
-        owner: Key,
-        file: F,
-        ttl: Duration,
-    ) -> Result<String, NotStored> {
+    pub fn put(self: &Arc<Self>, owner: Key, file: F, ttl: Duration) -> Result<String, NotStored> {
         let mut random = [0; 16];
         let filled = SystemRandom::new().fill(&mut random);
         filled.map_err(|_| NotStored::NoId)?;
@@ -77,13 +78,20 @@ impl<F: Send + 'static> StoredFiles<F> {
         Ok(id)
     }
 
+    /// What `take` would give, which stays.
+    pub fn look(&self, owner: &Key, id: &str) -> Option<F>
+    where
+        F: Clone,
+    {
+        let state = self.0.lock();
+        let entry = state.files.get(id).filter(|entry| entry.is_for(owner))?;
+        Some(entry.file.clone())
+    }
+
     /// Takes the file out. None if there is none of this id, or if it is another caller's.
     pub fn take(&self, owner: &Key, id: &str) -> Option<F> {
         let mut state = self.0.lock();
-        let entry = state.files.get(id)?;
-        if entry.owner != *owner || entry.expires <= Instant::now() {
-            return None;
-        }
+        state.files.get(id).filter(|entry| entry.is_for(owner))?;
         let entry = state.files.remove(id)?;
         // Not under the lock: the last owner of a file closes it.
         drop(state);

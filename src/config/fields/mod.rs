@@ -106,6 +106,7 @@ pub const GROUPS: &[Group] = &[
     handlers::MCP,
     handlers::CLI,
     handlers::FILE_MANAGER,
+    handlers::UPLOAD_DESTINATIONS,
     provider::AUTH_GENERATOR,
     provider::INJECT,
     tools::TOOLS,

@@ -115,10 +115,7 @@ fn fields_read_for_passthrough_are_documented() {
 #[test]
 fn groups_of_absent_handlers_say_so() {
     for group in GROUPS {
-        let is_absent = matches!(
-            group.handler,
-            Some(HandlerKind::Cli | HandlerKind::FileManager)
-        );
+        let is_absent = matches!(group.handler, Some(HandlerKind::Cli));
         assert_eq!(group.note().is_some(), is_absent, "{}", group.title);
     }
 }

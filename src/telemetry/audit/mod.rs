@@ -20,6 +20,7 @@ pub use read::{Filter, search, tail};
 pub use redact::{not_parsed, redact};
 
 use super::metrics::METRICS;
+use super::trail::FileFacts;
 use super::writer::Writer;
 use crate::request_id::RequestId;
 use file::AuditFile;
@@ -49,6 +50,9 @@ pub struct AuditEntry<'a> {
     /// None where another process makes the call, which has its own id for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
+    /// The file that the call transferred.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<&'a FileFacts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
