@@ -11,14 +11,15 @@ use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{BodyError, Reply, Request, Services, StreamError, context};
+use super::call_body::{self, CallBody as ReadBody, NotTaken};
+use super::{Reply, Request, Services, context, pace};
 use crate::auth::Identity;
 use crate::call::{self, Args, Finished, Output, Work};
 use crate::catalog::{ResultFormat, result_format};
-use crate::error::{CallError, Refusal, Shortage};
+use crate::error::{CallError, Refusal};
 use crate::json::CheckedText;
 use crate::snapshot::Snapshot;
-use crate::spool::{Spool, SpoolError, Spooled};
+use crate::spool::Spooled;
 
 /// Another server than the manifest's, if the caller has one for this call.
 const UPSTREAM_URL: &str = "x-ati-upstream-url";
@@ -38,11 +39,8 @@ const OPEN: &[u8] = b"{\"result\":";
 const LONGEST_WARNING: usize = 500;
 /// White space before the object of a spooled body.
 const LONGEST_INDENT: usize = 4096;
-/// A caller that reads a spooled answer slower than this on average gets no more of it: the answer
-/// takes disk space that all calls share.
-const SLOWEST_BYTES_PER_SECOND: u64 = 256 << 10;
 
-/// Of a spooled body, what has to be known first.
+/// Of a body that isn't small, what has to be known first.
 #[derive(Deserialize)]
 struct ToolName {
     tool_name: String,
@@ -63,44 +61,52 @@ pub(super) async fn answer(
     let limits = &snapshot.settings.tools;
     let upstream_url = parts.headers.get(UPSTREAM_URL);
     let upstream_url = upstream_url.map(|url| String::from_utf8_lossy(url.as_bytes()));
-    let read = body.spool(
-        limits.max_call_bytes,
-        Spool::new(limits.spool_bytes, services.runtime.spools.clone())
-            .within(&services.runtime.memory),
-        limits.timeout,
-    );
-    let body = read.await.map_err(|e| {
-        let cause = std::error::Error::source(&e).map(tracing::field::display);
-        tracing::debug!(request_id = %id, error = %e, cause, "the body of a call can't be read");
-        refused(match e {
-            BodyError::NotSpooled(SpoolError::MemoryExceeded { .. }) => {
-                CallError::Busy(Shortage::Memory)
-            }
-            BodyError::NotSpooled(SpoolError::QuotaExceeded { .. }) => {
-                CallError::Busy(Shortage::Spool)
-            }
-            e => CallError::UnreadableBody(e.to_string()),
-        })
-    })?;
     let context = context(snapshot, services);
+    let read = call_body::read(body, identity, &context).await;
+    let body = match read {
+        Ok(body) => body,
+        Err(NotTaken { error, tool }) => {
+            tracing::debug!(request_id = %id, error = %error, "the body of a call isn't taken");
+            let Some(name) = tool else {
+                return Err(refused(error));
+            };
+            // Every outcome of a call whose tool is known is audited.
+            let no_args = Args::Text {
+                args: None,
+                words: Vec::new(),
+            };
+            let call = call::Request {
+                request_id: id,
+                name: &name,
+                args: no_args,
+                identity,
+                upstream_url: upstream_url.as_deref(),
+                trail: &trail,
+            };
+            let refusal = call::refuse(call, error, Duration::ZERO, context);
+            return refusal.map_or_else(|e| Err(refused(e)), |_| Err(Refusal::Internal));
+        }
+    };
     let work = context.work(identity);
+    let (body, file) = match body {
+        ReadBody::Ordinary(body) => (body, None),
+        ReadBody::WithFile(call) => (Spooled::from(call.text), call.file),
+    };
     let parsed;
     let (name, args) = match body.in_memory() {
-        Some(bytes) => {
-            parsed = if bytes.len() <= call::SMALL_TEXT {
-                parse(bytes)?
-            } else {
-                let body = body.clone();
-                let parse = move || parse(body.in_memory().unwrap_or_default());
-                work.run(parse).await.map_err(refused)??
-            };
+        Some(bytes) if bytes.len() <= call::SMALL_TEXT => {
+            parsed = parse(bytes)?;
             let args = Args::Text {
                 args: parsed.args.as_deref(),
                 words: parsed.raw_args.unwrap_or_default(),
             };
             (parsed.tool_name, args)
         }
-        None => (spooled_tool_name(&body, &work).await?, Args::Spooled(body)),
+        _ => (tool_name(&body, &work).await?, Args::Spooled(body)),
+    };
+    let args = match file {
+        Some(file) => Args::WithFile(Box::new(args), file),
+        None => args,
     };
     let call = call::Request {
         request_id: id,
@@ -173,7 +179,7 @@ async fn run(
         }
         Err(error) => {
             let (waited, context) = (started.elapsed(), context(snapshot, services));
-            call::refuse(call, error, waited, context).await
+            call::refuse(call, error, waited, context)
         }
     }
 }
@@ -193,14 +199,25 @@ fn parse(text: &[u8]) -> Result<CallBody, Refusal> {
     serde_json::from_slice(text).map_err(|e| invalid(&e))
 }
 
-/// Reads past the arguments.
-async fn spooled_tool_name(body: &Spooled, work: &Work<'_>) -> Result<String, Refusal> {
+/// The name in a body that isn't small. Reads past the arguments.
+async fn tool_name(body: &Spooled, work: &Work<'_>) -> Result<String, Refusal> {
     let head = body.head(LONGEST_INDENT).await.map_err(|e| invalid(&e))?;
     if !head.trim_ascii_start().starts_with(b"{") {
         return Err(invalid(&"expected a JSON object"));
     }
-    let reader = BufReader::new(CheckedText::new(body.blocking_reader()));
-    let parse = move || serde_json::from_reader::<_, ToolName>(reader);
+    let body = body.clone();
+    let parse = move || -> Result<ToolName, String> {
+        match body.in_memory() {
+            Some(bytes) => {
+                let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
+                serde_json::from_str(text).map_err(|e| e.to_string())
+            }
+            None => {
+                let reader = BufReader::new(CheckedText::new(body.blocking_reader()));
+                serde_json::from_reader(reader).map_err(|e| e.to_string())
+            }
+        }
+    };
     let parsed = work.run(parse).await.map_err(refused)?;
     Ok(parsed.map_err(|e| invalid(&e))?.tool_name)
 }
@@ -235,14 +252,7 @@ fn streamed(
     timeout: Duration,
 ) -> Reply {
     let piece = |bytes| stream::once(async move { Ok(Bytes::from_static(bytes)) });
-    let seconds = size / SLOWEST_BYTES_PER_SECOND;
-    let deadline = Instant::now() + timeout + Duration::from_secs(seconds);
-    let result = result.map(move |piece| {
-        if Instant::now() > deadline {
-            return Err("the caller reads too slowly".into());
-        }
-        piece.map_err(StreamError::from)
-    });
+    let result = pace::paced(result, size, timeout);
     let body = piece(OPEN).chain(result).chain(piece(b"}"));
     let content_type = HeaderValue::from_static("application/json");
     let mut reply = Reply::stream(content_type, body.boxed());

@@ -3,10 +3,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use futures::StreamExt as _;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::Context;
+use super::payload::{self, CallWithFile, IncomingCall};
 use super::work::{SMALL_TEXT, Work};
 use crate::catalog::files::COMMAND_LINE_ONLY;
 use crate::catalog::schema::{Prepared, Unfit};
@@ -14,8 +17,9 @@ use crate::catalog::words::Words;
 use crate::catalog::{Invocation, Tool};
 use crate::error::CallError;
 use crate::exec::files::{self, Content};
-use crate::json;
+use crate::json::{self, LongIntegers};
 use crate::spool::Spooled;
+use crate::telemetry::audit;
 
 /// Arguments with more values than this are refused: a few megabytes of text can stand for
 /// gigabytes.
@@ -23,16 +27,18 @@ pub const MOST_VALUES: usize = 200_000;
 
 /// The arguments of a call.
 pub enum Args<'a> {
-    /// Parsed only once the tool is known to exist.
+    /// Parsed only once the caller may call the tool.
     Text {
         /// JSON text. Anything but an object counts as `{}`.
         args: Option<&'a RawValue>,
         /// The words of a command line, where the arguments come from one.
         words: Vec<String>,
     },
-    /// A whole `/call` body that is too big for memory. Its arguments are parsed once the tool is
-    /// known to exist.
+    /// A whole `/call` body that is too big to be parsed on a worker, in memory or on disk. Its
+    /// arguments are parsed once the caller may call the tool.
     Spooled(Spooled),
+    /// Arguments, and the file that came with them.
+    WithFile(Box<Args<'a>>, Content),
 }
 
 /// Arguments, parsed.
@@ -41,25 +47,20 @@ pub struct Given {
     pub words: Vec<String>,
     /// Bytes of the text that they were parsed from.
     pub size: usize,
+    /// As the audit keeps them. Made where they are parsed: of many, that takes its time, too.
+    pub audited: Box<RawValue>,
     /// The file that the call brings, where it was taken out of its arguments on the way in.
     pub content: Option<Content>,
 }
 
 impl Given {
-    fn new(args: Map<String, Value>, words: Vec<String>, size: usize) -> Self {
+    fn new(tool: &Tool, args: Map<String, Value>, words: Vec<String>, size: usize) -> Self {
         Given {
+            audited: audit::redact(&for_audit(Some(tool), &args)),
             args,
             words,
             size,
             content: None,
-        }
-    }
-
-    /// The arguments as the audit may show them, before it redacts them.
-    pub fn for_audit(&self, tool: &Tool) -> Cow<'_, Map<String, Value>> {
-        match tool.invocation {
-            Invocation::Files(_) => Cow::Owned(files::for_audit(&self.args)),
-            Invocation::Http(_) | Invocation::Mcp(_) => Cow::Borrowed(&self.args),
         }
     }
 }
@@ -68,40 +69,103 @@ impl Args<'_> {
     /// The tool's schema says which numbers have to keep their digits.
     pub async fn parse(
         self,
-        tool: Option<&Arc<Tool>>,
+        tool: &Arc<Tool>,
         work: &Work<'_>,
+        context: &Context<'_>,
     ) -> Result<Given, CallError> {
+        let size = self.size();
         match self {
+            Args::WithFile(args, file) => {
+                let mut given = Box::pin(args.parse(tool, work, context)).await?;
+                given.content = Some(file);
+                Ok(given)
+            }
+            Args::Spooled(body) if payload::takes_file(tool) => {
+                let call = without_file(body, context).await?;
+                let (args, words) = parse_body(&call.text.into(), tool)?;
+                let mut given = Given::new(tool, args, words, size.min(SMALL_TEXT));
+                given.content = call.file;
+                Ok(given)
+            }
             Args::Text { args, words } => {
-                let text = args.filter(|text| text.get().starts_with('{'));
-                let length = text.map_or(0, |text| text.get().len());
-                let size = length + words.iter().map(String::len).sum::<usize>() + words.len();
-                let Some(text) = text else {
-                    return Ok(Given::new(Map::new(), words, size));
+                let Some(text) = args.filter(is_object) else {
+                    return Ok(Given::new(tool, Map::new(), words, size));
                 };
                 if size <= SMALL_TEXT {
-                    let args = parse_text(text, &words, tool.map(|tool| &**tool))?;
-                    return Ok(Given::new(args, words, size));
+                    let args = parse_text(text, &words, tool)?;
+                    return Ok(Given::new(tool, args, words, size));
                 }
-                let (text, tool) = (text.to_owned(), tool.cloned());
+                let (text, tool) = (text.to_owned(), tool.clone());
                 let parse = move || {
-                    let args = parse_text(&text, &words, tool.as_deref())?;
-                    Ok(Given::new(args, words, size))
+                    let args = parse_text(&text, &words, &tool)?;
+                    Ok(Given::new(&tool, args, words, size))
                 };
                 work.run(parse).await?
             }
             Args::Spooled(body) => {
-                let size = usize::try_from(body.len()).unwrap_or(usize::MAX);
-                let parse = move || json::parse_from(|| body.blocking_reader(), MOST_VALUES);
-                let body: ArgsOfBody = work.run(parse).await?.map_err(|e| invalid(&e))?;
-                let args = match body.args {
-                    Value::Object(map) => map,
-                    _ => Map::new(),
+                let tool = tool.clone();
+                let parse = move || {
+                    let (args, words) = parse_body(&body, &tool)?;
+                    Ok(Given::new(&tool, args, words, size))
                 };
-                Ok(Given::new(args, body.raw_args.unwrap_or_default(), size))
+                work.run(parse).await?
             }
         }
     }
+
+    /// The arguments of a call that is refused before they are parsed, as the audit keeps them.
+    /// Small ones are told; others aren't worth the time.
+    pub fn audited_unparsed(&self, tool: Option<&Tool>) -> Box<RawValue> {
+        let args = match self {
+            Args::Text { args, .. } => args,
+            Args::WithFile(args, _) => return args.audited_unparsed(tool),
+            Args::Spooled(_) => return audit::not_parsed(),
+        };
+        let text = args.filter(is_object).map_or("{}", RawValue::get);
+        if self.size() > SMALL_TEXT {
+            return audit::not_parsed();
+        }
+        match json::parse(text, MOST_VALUES) {
+            Ok(args) => audit::redact(&for_audit(tool, &args)),
+            Err(_) => audit::not_parsed(),
+        }
+    }
+
+    /// Bytes of the text.
+    fn size(&self) -> usize {
+        match self {
+            Args::Text { args, words } => {
+                let length = args.filter(is_object).map_or(0, |text| text.get().len());
+                length + words.iter().map(String::len).sum::<usize>() + words.len()
+            }
+            Args::WithFile(args, _) => args.size(),
+            Args::Spooled(body) => usize::try_from(body.len()).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+/// The arguments as the audit may show them, before it redacts them.
+fn for_audit<'a>(tool: Option<&Tool>, args: &'a Map<String, Value>) -> Cow<'a, Map<String, Value>> {
+    match tool.map(|tool| &tool.invocation) {
+        Some(Invocation::Files(_)) => Cow::Owned(files::for_audit(args)),
+        Some(Invocation::Http(_) | Invocation::Mcp(_)) | None => Cow::Borrowed(args),
+    }
+}
+
+/// Takes the file out of a body that is too big to be parsed as it is.
+async fn without_file(body: Spooled, context: &Context<'_>) -> Result<CallWithFile, CallError> {
+    let mut call = IncomingCall::default();
+    let mut body = std::pin::pin!(body.into_stream());
+    while let Some(piece) = body.next().await {
+        let piece = piece.map_err(|e| invalid(&e))?;
+        let pushed = call.push(&piece, context, |_| Ok(())).await;
+        pushed.map_err(|error| error.unwrap_or_else(payload::too_much_text))?;
+    }
+    call.finish().await
+}
+
+fn is_object(text: &&RawValue) -> bool {
+    text.get().starts_with('{')
 }
 
 fn invalid(error: &dyn std::fmt::Display) -> CallError {
@@ -111,16 +175,45 @@ fn invalid(error: &dyn std::fmt::Display) -> CallError {
 fn parse_text(
     text: &RawValue,
     words: &[String],
-    tool: Option<&Tool>,
+    tool: &Tool,
 ) -> Result<Map<String, Value>, CallError> {
     let mut args = json::parse(text.get(), MOST_VALUES).map_err(|e| invalid(&e))?;
-    if let Some(tool) = tool {
-        tool.schema.restore_digits(&mut args, text, words);
-    }
+    let kept = tool.schema.keep_digits(&mut args, text, words);
+    kept.map_err(unfit)?;
     Ok(args)
 }
 
-/// The part of a `/call` body that holds the arguments.
+fn parse_body(body: &Spooled, tool: &Tool) -> Result<(Map<String, Value>, Vec<String>), CallError> {
+    if let Some(text) = body.in_memory() {
+        let whole: ArgsInText<'_> = serde_json::from_slice(text).map_err(|e| invalid(&e))?;
+        let words = whole.raw_args.unwrap_or_default();
+        let args = match whole.args.filter(is_object) {
+            Some(args) => parse_text(args, &words, tool)?,
+            None => Map::new(),
+        };
+        return Ok((args, words));
+    }
+    let whole: ArgsOfBody =
+        json::parse_from(|| body.blocking_reader(), MOST_VALUES).map_err(|e| invalid(&e))?;
+    let args = match whole.args {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    };
+    let has_long_integers = || LongIntegers::are_in_all_of(body.blocking_reader()).unwrap_or(true);
+    let kept = tool.schema.refuse_lost_digits(&args, has_long_integers);
+    kept.map_err(unfit)?;
+    Ok((args, whole.raw_args.unwrap_or_default()))
+}
+
+/// The part of a `/call` body in memory that holds the arguments.
+#[derive(Deserialize)]
+struct ArgsInText<'a> {
+    #[serde(default, borrow)]
+    args: Option<&'a RawValue>,
+    raw_args: Option<Vec<String>>,
+}
+
+/// The same of one on disk.
 #[derive(Deserialize)]
 struct ArgsOfBody {
     #[serde(default)]

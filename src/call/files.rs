@@ -6,14 +6,16 @@ use http::header::AUTHORIZATION;
 use serde_json::{Map, Value};
 
 use super::Call;
+use super::payload::{self, Delivery, StoredId, failed};
 use crate::catalog::Handler;
 use crate::catalog::files::{Destination, FileManager, FileOperation, NoDestination};
 use crate::credential::{Attachment, Credential};
 use crate::derived_key::KeyBuilder;
+use crate::error::CallError;
 use crate::exec::Answer;
 use crate::exec::credentials::{CallCredential, DeferredCredential, Recipe, ServiceAccountRecipe};
 use crate::exec::files::{
-    self, Content, DownloadArgs, FilesError, MAX_BYTES, Target, Upload, UploadArgs, UploadFault,
+    self, Content, DownloadArgs, FilesError, Target, Upload, UploadArgs, UploadFault,
 };
 use crate::keyring::Secret;
 use crate::telemetry::trail::FileFacts;
@@ -27,59 +29,71 @@ pub async fn run(
     operation: FileOperation,
     args: Map<String, Value>,
     content: Option<Content>,
-) -> Result<Answer, FilesError> {
+) -> Result<Answer, CallError> {
     match operation {
-        FileOperation::Download => download(call, &args).await,
+        FileOperation::Download => download(call, args).await,
         FileOperation::Upload => upload(call, args, content).await,
     }
 }
 
-async fn download(call: &Call<'_>, args: &Map<String, Value>) -> Result<Answer, FilesError> {
-    let args = DownloadArgs::read(args, MAX_BYTES)?;
+async fn download(call: &Call<'_>, mut args: Map<String, Value>) -> Result<Answer, CallError> {
+    let delivery = Delivery::take(&mut args)?;
+    let most = call.context.file_limits.max_bytes;
+    let args = DownloadArgs::read(&args, most).map_err(failed)?;
     let source = call.provider.outbound.source;
-    let downloaded = files::download(args, source, call.exec_context()).await?;
+    let downloaded = files::download(args, source, call.exec_context()).await;
+    let downloaded = downloaded.map_err(failed)?;
     record(call, &downloaded.content);
-    Ok(downloaded.into_answer())
+    delivery.answer(downloaded, call)
 }
 
 async fn upload(
     call: &Call<'_>,
     mut args: Map<String, Value>,
     content: Option<Content>,
-) -> Result<Answer, FilesError> {
-    let encoded = args.remove("content_base64");
+) -> Result<Answer, CallError> {
+    let encoded = args.shift_remove(payload::CONTENT);
+    let has_content = content.is_some() || encoded.as_ref().is_some_and(|text| !text.is_null());
+    let stored = StoredId::take(call, &mut args, has_content)?;
     let UploadArgs {
         filename,
         content_type,
         destination,
-    } = UploadArgs::read(&args)?;
+    } = UploadArgs::read(&args).map_err(failed)?;
     let nothing = FileManager::default();
     let manager = match &call.provider.handler {
         Handler::FileManager(manager) => manager,
         _ => &nothing,
     };
     let chosen = manager.choose(destination.as_deref());
-    let (name, destination) = chosen.map_err(|why| no_destination(why, destination))?;
-    let content = match (content, encoded) {
-        (Some(content), _) => content,
-        (None, Some(Value::String(text))) => {
-            files::from_base64(&text, MAX_BYTES, call.exec_context()).await?
+    let chosen = chosen.map_err(|why| no_destination(why, destination));
+    let (name, destination) = chosen.map_err(failed)?;
+    let target = target(call, destination).map_err(|fault| failed(fault.into()))?;
+    let content = match (content, stored, encoded) {
+        (Some(content), ..) => content,
+        // Only here: a call that could never be made doesn't use the file up.
+        (None, Some(stored), _) => stored.claim(call)?,
+        (None, None, Some(Value::String(text))) => {
+            let most = call.context.file_limits.max_bytes;
+            let decoded = files::from_base64(&text, most, call.exec_context()).await;
+            decoded.map_err(failed)?
         }
-        (None, None | Some(Value::Null)) => {
-            return Err(FilesError::MissingArgument("content_base64"));
+        (None, None, None | Some(Value::Null)) => {
+            return Err(failed(FilesError::MissingArgument(payload::CONTENT)));
         }
-        (None, Some(_)) => return Err(FilesError::Base64("it is no text".to_owned())),
+        (None, None, Some(_)) => {
+            return Err(failed(FilesError::Base64("it is no text".to_owned())));
+        }
     };
     record(call, &content);
-    let target = target(call, destination)?;
     let file = Upload {
         filename,
         content_type,
         content,
     };
     let source = call.provider.outbound.source;
-    let answer = files::upload(file, name, target, source, call.exec_context()).await?;
-    Ok(Answer::Memory(answer))
+    let answer = files::upload(file, name, target, source, call.exec_context()).await;
+    Ok(Answer::Memory(answer.map_err(failed)?))
 }
 
 fn record(call: &Call<'_>, content: &Content) {

@@ -1,11 +1,12 @@
 //! The one pipeline of a tool call, for `/call`, `/mcp` and `ati run` alike:
-//! resolve -> authorize -> validate -> limit -> execute -> shape -> audit.
+//! resolve -> authorize -> parse -> validate -> limit -> execute -> shape -> audit.
 
 mod arguments;
 mod audit_guard;
 mod credentials;
 mod files;
 mod mcp;
+pub mod payload;
 mod shape;
 mod upstream_override;
 mod work;
@@ -23,7 +24,7 @@ use crate::auth::{Identity, scope};
 use crate::catalog::schema::Prepared;
 use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, ResultFormat, Tool, Unlisted};
 use crate::clock;
-use crate::config::ToolSettings;
+use crate::config::{FileSettings, ToolSettings};
 use crate::credential::Lookup;
 use crate::egress::{self, Clients};
 use crate::error::{CallError, ExecError};
@@ -37,8 +38,8 @@ use crate::request_id::RequestId;
 use crate::telemetry::Throttle;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
+use arguments::validate;
 pub use arguments::{Args, MOST_VALUES};
-use arguments::{Given, validate};
 use audit_guard::AuditGuard;
 pub use mcp::server_of as mcp_server;
 pub use work::{SMALL_TEXT, Work};
@@ -55,6 +56,7 @@ pub struct Context<'a> {
     pub credentials: &'a SharedCredentials,
     pub clients: &'a Arc<Clients>,
     pub limits: &'a ToolSettings,
+    pub file_limits: &'a FileSettings,
     pub runtime: &'a SharedState,
     pub audit: &'a Audit,
     pub counting: Counting,
@@ -135,6 +137,7 @@ impl<'a> Call<'a> {
             clients: self.context.clients,
             runtime: self.context.runtime,
             limits: self.context.limits,
+            file_limits: self.context.file_limits,
             watcher: self.context.watcher,
             request_id: self.request_id,
             trail: self.trail,
@@ -155,11 +158,10 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
         .ok_or_else(|| CallError::UnknownTool(request.name.to_owned()))?;
     request.trail.resolved(&tool.name);
     let work = context.work(request.identity);
-    let given = request.args.parse(Some(tool), &work).await?;
-    let guard = AuditGuard::new(
+    // From here on every outcome is audited.
+    let mut guard = AuditGuard::new(
         request.name,
         Some(tool),
-        &given.for_audit(tool),
         request.identity,
         request.request_id,
         context.audit,
@@ -182,7 +184,8 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
         tool = tool.name,
         provider = tool.provider.name,
     );
-    let outcome = decide(call, tool, given, request.upstream_url, &work)
+    let (args, upstream_url) = (request.args, request.upstream_url);
+    let outcome = decide(call, tool, args, upstream_url, &work, &mut guard)
         .instrument(span)
         .await;
     guard.with_file(request.trail.file()).end(&outcome);
@@ -191,40 +194,44 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
 
 /// Ends a call whose tool can't be looked up: its server hasn't listed its tools. `waited` is how
 /// long the call waited for that.
-pub async fn refuse(
+pub fn refuse(
     request: Request<'_>,
     error: CallError,
     waited: Duration,
     context: Context<'_>,
 ) -> Result<Finished, CallError> {
-    let work = context.work(request.identity);
-    let given = request.args.parse(None, &work).await?;
-    let guard = AuditGuard::new(
+    let mut guard = AuditGuard::new(
         request.name,
         None,
-        &given.args,
         request.identity,
         request.request_id,
         context.audit,
     );
-    let guard = guard.after(waited);
+    guard.set_args(request.args.audited_unparsed(None));
     let refused = Err(error);
-    guard.end(&refused);
+    guard.after(waited).end(&refused);
     refused
 }
 
 async fn decide(
     mut call: Call<'_>,
     tool: &Arc<Tool>,
-    given: Given,
+    args: Args<'_>,
     upstream_url: Option<&str>,
     work: &Work<'_>,
+    guard: &mut AuditGuard<'_>,
 ) -> Result<Finished, CallError> {
-    // Before the arguments: a caller without the scope learns nothing of what the tool takes.
-    authorize(tool, call.identity)?;
+    // Before the arguments: a caller without the scope learns nothing of what the tool takes, and
+    // its arguments cost next to nothing.
+    if let Err(refused) = authorize(tool, call.identity) {
+        guard.set_args(args.audited_unparsed(Some(tool)));
+        return Err(refused);
+    }
+    let mut given = args.parse(tool, work, &call.context).await?;
+    guard.set_args(std::mem::take(&mut given.audited));
     // Before the limit: a call that could never be sent doesn't count against it.
     let size = given.size;
-    let content = given.content.clone();
+    let content = given.content.take();
     let prepared = validate(tool, given, work).await?;
     call.upstream_override = upstream_url
         .map(|url| upstream_override::check(url, tool, &call.lookup))
@@ -246,7 +253,7 @@ async fn decide(
     })
 }
 
-fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
+pub fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
     check_end(identity)?;
     if tool.is_allowed(&identity.scopes) {
         Ok(())
@@ -348,10 +355,7 @@ async fn execute(
             let result = exec::mcp::call_tool(remote, &args, &target, call.exec_context()).await;
             Ok(Answer::Memory(result.map_err(ExecError::from)?))
         }
-        Invocation::Files(operation) => {
-            let answer = files::run(call, *operation, args, content).await;
-            Ok(answer.map_err(ExecError::from)?)
-        }
+        Invocation::Files(operation) => files::run(call, *operation, args, content).await,
     }
 }
 

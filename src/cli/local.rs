@@ -261,7 +261,7 @@ impl Local {
         let settings = &snapshot.settings;
         let session = Session {
             services: Services {
-                runtime: SharedState::new(&settings.ati_dir, &settings.tools),
+                runtime: SharedState::new(&settings.ati_dir, &settings.tools, &settings.files),
                 audit: Audit::direct(&settings.audit_file),
                 abandon: watch::Sender::new(false),
                 discovery: None,

@@ -1,5 +1,6 @@
 //! Commands through a proxy: the client for the server that `ATI_PROXY_URL` names.
 
+mod exchange;
 mod refused;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use url::Url;
 
+pub use exchange::{Opened, Upload};
 pub use refused::{TokenRefusal, signature_hint};
 
 use super::transport::NoAnswer;
@@ -27,6 +29,7 @@ use crate::config;
 use crate::egress::{self, ClientIdentity};
 use crate::error::{Code, Failure, UpstreamFault};
 use crate::request_id::{self, RequestId};
+use exchange::Prepared;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -225,6 +228,22 @@ impl Remote {
         query: &[(&str, &str)],
         body: Option<String>,
     ) -> Result<Response, Failure> {
+        let mut prepared = self.prepare(&method, path, query)?;
+        prepared.request = prepared.request.timeout(self.timeout);
+        if let Some(body) = body {
+            let json = http::HeaderValue::from_static("application/json");
+            prepared.request = prepared.request.header(CONTENT_TYPE, json).body(body);
+        }
+        runtime()?.block_on(async { prepared.open().await?.read().await })
+    }
+
+    /// A request, signed where there is a secret.
+    fn prepare(
+        &self,
+        method: &Method,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<Prepared, Failure> {
         let mut url = self.base.clone();
         url.set_path(&format!(
             "{}/{path}",
@@ -238,7 +257,7 @@ impl Remote {
         let identity = if tls { client_identity()? } else { None };
         let client = egress::proxy_client_as(identity, tls)
             .map_err(|problem| problem_failure(Code::ExecutionFailed, &problem))?;
-        let mut request = client.request(method.clone(), url).timeout(self.timeout);
+        let mut request = client.request(method.clone(), url);
         if let Some(token) = &self.caller.token {
             request = request.bearer_auth(token);
         }
@@ -249,34 +268,7 @@ impl Remote {
         if let Some(url) = &self.upstream_url {
             request = request.header("x-ati-upstream-url", url.trim());
         }
-        if let Some(body) = body {
-            let json = http::HeaderValue::from_static("application/json");
-            request = request.header(CONTENT_TYPE, json).body(body);
-        }
-        let failed = |e| no_answer(e, tls);
-        runtime()?.block_on(async {
-            let sent = unix_now();
-            let response = request.send().await.map_err(failed)?;
-            let (headers, status) = (response.headers(), response.status());
-            let text = |name| headers.get(name)?.to_str().ok().map(str::to_owned);
-            let id = text(request_id::HEADER);
-            Ok(Response {
-                request_id: id.and_then(|id| RequestId::parse(&id)),
-                status: status.as_u16(),
-                format: text(result_format::HEADER)
-                    .and_then(|name| ResultFormat::named(&name))
-                    .unwrap_or_default(),
-                warning: text(WARNING_HEADER),
-                reason: status.canonical_reason().unwrap_or_default(),
-                is_json: text(CONTENT_TYPE.as_str())
-                    .is_some_and(|kind| kind.starts_with("application/json")),
-                challenge: text(WWW_AUTHENTICATE.as_str()),
-                signature_status: text("x-signature-status"),
-                clock_ahead: clock_ahead(headers, sent, unix_now()),
-                path,
-                body: response.text().await.map_err(failed)?,
-            })
-        })
+        Ok(Prepared { request, path, tls })
     }
 }
 

@@ -18,10 +18,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use cached::{CachedProvider, path as cached_provider};
+pub use conf::ToolSettings;
 pub use conf::listener::{
     Address, EDGE, Listener, MOST_LISTENERS, Peer, Tls, TrustedProxies, check as check_listeners,
 };
-pub use conf::{AuditSettings, KeyringSettings, Limits, LogFormat, LogSettings, ToolSettings};
+pub use conf::{AuditSettings, FileSettings, KeyringSettings, Limits, LogFormat, LogSettings};
 pub use environment::{Environment, VARIABLES, ati_dir};
 pub use flags::Flags;
 pub use handler::HandlerKind;
@@ -67,6 +68,7 @@ pub struct Settings {
     pub egress: egress::Settings,
     pub guard: Guard,
     pub tools: ToolSettings,
+    pub files: FileSettings,
     pub audit_file: PathBuf,
     pub signature: signature::Settings,
     pub jwt: Option<JwtSettings>,
@@ -167,6 +169,7 @@ fn compose(
         },
         guard: env.guard,
         tools: conf.tools.resolve(),
+        files: conf.files.resolve(),
         audit_file: env
             .audit_file
             .clone()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::Code;
+use super::{Code, FileFault};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
@@ -65,6 +65,9 @@ pub enum CallError {
         /// The answer, as JSON text.
         raw: String,
     },
+    /// The file that the call sends or asks for.
+    #[error(transparent)]
+    File(#[from] FileFault),
     /// There is no room for the call at the moment.
     #[error("Too busy: {0}")]
     Busy(Shortage),
@@ -80,6 +83,10 @@ pub enum Shortage {
     Memory,
     #[error("the temporary files of all calls together would need more than max_spool_bytes")]
     Spool,
+    #[error("the files of all calls together would need more than [files] spool_bytes")]
+    FileSpool,
+    #[error("too many files of this caller wait to be used")]
+    Files,
     #[error("too many calls wait to be worked on")]
     Queue,
     #[error("the call's time was over before it was worked on")]
@@ -92,6 +99,8 @@ impl Shortage {
         match self {
             Shortage::Memory => "memory_full",
             Shortage::Spool => "spool_full",
+            Shortage::FileSpool => "file_spool_full",
+            Shortage::Files => "too_many_files",
             Shortage::Queue => "compute_full",
             Shortage::Time => "compute_timeout",
         }
@@ -261,6 +270,7 @@ impl CallError {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             CallError::Exec(error) => error.0.status().code(),
+            CallError::File(fault) => fault.status(),
             CallError::Extraction { .. } | CallError::Internal(_) => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
@@ -281,6 +291,7 @@ impl CallError {
             CallError::ProviderDown { .. } => "provider_down",
             CallError::Exec(error) => error.outcome(),
             CallError::Extraction { .. } => "extraction",
+            CallError::File(fault) => fault.outcome(),
             CallError::Busy(shortage) => shortage.label(),
             CallError::Internal(_) => "internal",
         }
@@ -300,6 +311,7 @@ impl CallError {
             CallError::RateLimited { .. } => Code::RateExceeded,
             CallError::ProviderDown { .. } => Code::ProviderUnavailable,
             CallError::Exec(error) => error.code(),
+            CallError::File(fault) => fault.code(),
             CallError::Busy(_) => Code::ExecutionFailed,
             CallError::Extraction { .. } | CallError::Internal(_) => Code::ExecutionFailed,
         }

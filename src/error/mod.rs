@@ -7,6 +7,7 @@
 
 mod call;
 mod failure;
+mod file;
 mod http1;
 mod problem;
 mod refusal;
@@ -15,6 +16,7 @@ mod verdict;
 
 pub use call::{CallError, ExecError, ExecFailure, ExecStatus, Shortage, UpstreamFailure};
 pub use failure::{Cause, Code, Failure};
+pub use file::FileFault;
 pub use http1::{header_too_large_response, too_many_connections_response};
 pub use problem::{Advice, Intro, Problem, Weight};
 pub use refusal::{AfterRefusal, Refusal, RefusalBody, UpstreamFault};

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::{SharedState, Watcher};
-use crate::config::ToolSettings;
+use crate::config::{FileSettings, ToolSettings};
 use crate::egress::Clients;
 use crate::request_id::RequestId;
 use crate::telemetry::trail::CallTrail;
@@ -12,6 +12,7 @@ pub struct ExecContext<'a> {
     pub clients: &'a Arc<Clients>,
     pub runtime: &'a SharedState,
     pub limits: &'a ToolSettings,
+    pub file_limits: &'a FileSettings,
     /// Is shown the progress of a call, where its handler reports any.
     pub watcher: Option<Watcher<'a>>,
     /// Goes to the tool's upstream, so that its records can be joined with ours.

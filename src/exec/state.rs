@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::credentials::GeneratorRuns;
+use super::files::StoredFile;
 use super::mcp;
 use crate::budget::Budget;
-use crate::config::ToolSettings;
+use crate::config::{FileSettings, ToolSettings};
 use crate::credential::{Attachment, CredentialError};
-use crate::runtime::{ComputePool, RateWindows, RenewingCache};
+use crate::runtime::{ComputePool, RateWindows, RenewingCache, StoredFiles};
 use crate::spool::Quota;
 
 pub struct SharedState {
@@ -18,6 +19,10 @@ pub struct SharedState {
     pub sessions: mcp::Sessions,
     /// The disk space that bodies of calls may take together.
     pub spools: Arc<Quota>,
+    /// The disk space that files of `file_manager` and of programs may take together.
+    pub file_spools: Arc<Quota>,
+    /// Files that wait for the next request of their caller.
+    pub files: Arc<StoredFiles<StoredFile>>,
     /// The memory that bodies of calls may take together.
     pub memory: Arc<Budget>,
     /// Where the work on calls is done that may take long.
@@ -25,13 +30,15 @@ pub struct SharedState {
 }
 
 impl SharedState {
-    pub fn new(ati_dir: &Path, limits: &ToolSettings) -> Self {
+    pub fn new(ati_dir: &Path, limits: &ToolSettings, files: &FileSettings) -> Self {
         SharedState {
             minted: RenewingCache::default(),
             generators: GeneratorRuns::new(limits.max_programs),
             rates: RateWindows::new(ati_dir),
             sessions: mcp::Sessions::default(),
             spools: Quota::new(limits.max_spool_bytes),
+            file_spools: Quota::new(files.spool_bytes),
+            files: Arc::default(),
             memory: Budget::new(limits.max_memory_bytes),
             compute: ComputePool::default(),
         }

@@ -16,6 +16,7 @@ const LAYERS: &[&[&str]] = &[
         "files",
         "hop_by_hop",
         "json",
+        "json_scan",
         "pattern",
         "process",
         "request_id",

@@ -3,6 +3,7 @@
 
 mod audit;
 mod egress;
+mod files;
 mod jwt;
 mod keyring;
 pub(super) mod limits;
@@ -16,6 +17,7 @@ mod value;
 use std::path::Path;
 
 pub use audit::AuditSettings;
+pub use files::FileSettings;
 pub use keyring::KeyringSettings;
 pub use limits::Limits;
 pub use log::{LogFormat, LogSettings};
@@ -38,6 +40,7 @@ pub(super) struct Conf {
     pub(super) passthrough: RawPassthrough,
     pub(super) egress: egress::RawEgress,
     pub(super) tools: tools::RawTools,
+    pub(super) files: files::RawFiles,
     pub(super) signature: signature::RawSignature,
     pub(super) jwt: jwt::RawJwt,
     pub(super) limits: limits::RawLimits,
@@ -77,6 +80,7 @@ impl Conf {
             passthrough: section(&mut root, "passthrough", path),
             egress: section(&mut root, "egress", path),
             tools: section(&mut root, "tools", path),
+            files: section(&mut root, "files", path),
             signature: section(&mut root, "signature", path),
             jwt: jwt::read(&mut root, path),
             limits: section(&mut root, "limits", path),

@@ -6,13 +6,13 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use sha2::{Digest as _, Sha256};
 
 use super::error::FilesError;
-use crate::exec::ExecContext;
+use crate::exec::{ExecContext, SharedState};
 use crate::spool::{Spool, Spooled};
 
 /// Letters of base64 that are decoded at a time. Four of them are three bytes.
 const LETTERS: usize = 64 << 10;
 
-const LAST: GeneralPurpose = decoder(DecodePaddingMode::Indifferent);
+const LAST: GeneralPurpose = decoder(DecodePaddingMode::RequireCanonical);
 const NOT_LAST: GeneralPurpose = decoder(DecodePaddingMode::RequireNone);
 
 const fn decoder(padding: DecodePaddingMode) -> GeneralPurpose {
@@ -42,6 +42,14 @@ impl Content {
     }
 }
 
+/// A file that waits for the next request of its caller.
+#[derive(Debug, Clone)]
+pub struct StoredFile {
+    pub content: Content,
+    pub name: Option<String>,
+    pub content_type: Option<String>,
+}
+
 /// A file while it comes in.
 pub struct Incoming {
     spool: Spool,
@@ -50,10 +58,9 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// A file of at most `most` bytes.
-    pub fn new(most: u64, context: ExecContext<'_>) -> Self {
-        let runtime = context.runtime;
-        let spool = Spool::new(context.limits.spool_bytes, runtime.spools.clone());
+    /// A file of at most `most` bytes. It stays in memory up to `in_memory`.
+    pub fn new(most: u64, in_memory: usize, runtime: &SharedState) -> Self {
+        let spool = Spool::new(in_memory, runtime.file_spools.clone());
         Incoming {
             spool: spool.within(&runtime.memory),
             digest: Sha256::new(),
@@ -91,7 +98,7 @@ pub async fn from_base64(
     most: u64,
     context: ExecContext<'_>,
 ) -> Result<Content, FilesError> {
-    let mut incoming = Incoming::new(most, context);
+    let mut incoming = Incoming::new(most, context.limits.spool_bytes, context.runtime);
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
         let (piece, after) = rest.split_at(rest.len().min(LETTERS));

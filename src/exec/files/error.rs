@@ -105,7 +105,7 @@ impl From<DownloadFault> for FilesError {
 impl From<SpoolError> for FilesError {
     fn from(error: SpoolError) -> Self {
         match error {
-            SpoolError::QuotaExceeded { .. } => FilesError::Busy(Shortage::Spool),
+            SpoolError::QuotaExceeded { .. } => FilesError::Busy(Shortage::FileSpool),
             SpoolError::MemoryExceeded { .. } => FilesError::Busy(Shortage::Memory),
             SpoolError::Disk(cause) => disk(&cause),
         }

@@ -18,10 +18,7 @@ mod s3;
 mod sigv4;
 
 pub use arguments::{DownloadArgs, UploadArgs, base_name, for_audit};
-pub use content::{Content, Incoming, from_base64};
+pub use content::{Content, Incoming, StoredFile, from_base64};
 pub use download::{Downloaded, download};
 pub use error::{DownloadFault, FilesError, UploadFault};
 pub use upload::{Target, Upload, upload};
-
-/// The most that a file may have, whichever way it goes.
-pub const MAX_BYTES: u64 = 1 << 30;

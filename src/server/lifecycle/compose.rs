@@ -57,7 +57,7 @@ impl Composed {
             reloader: server.reloader.clone(),
             load: Arc::default(),
             services: Arc::new(Services {
-                runtime: SharedState::new(&settings.ati_dir, &settings.tools),
+                runtime: SharedState::new(&settings.ati_dir, &settings.tools, &settings.files),
                 audit: Audit::background(&settings.audit_file),
                 abandon: watch::Sender::new(false),
                 discovery: Some(Discovery {
@@ -79,6 +79,7 @@ impl Composed {
             };
             let runtime = &services.runtime;
             metrics.set_call_bytes(runtime.memory.used(), runtime.spools.used());
+            metrics.set_file_bytes(runtime.file_spools.used());
             let (waiting, running) = runtime.compute.load();
             metrics.set_compute_jobs(waiting, running);
             true

@@ -98,6 +98,10 @@ pub fn warn_about_restart(old: &Settings, new: &Settings) {
         ),
         ("admin.listen", old.admin != new.admin),
         ("server.workers", old.workers != new.workers),
+        (
+            "files.spool_bytes",
+            old.files.spool_bytes != new.files.spool_bytes,
+        ),
         ("egress.ca_file", old.egress.ca_file != new.egress.ca_file),
     ];
     for (key, _) in changed.iter().filter(|(_, changed)| *changed) {

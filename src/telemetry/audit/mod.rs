@@ -17,7 +17,7 @@ use time::format_description::FormatItem;
 use time::macros::format_description;
 
 pub use read::{Filter, search, tail};
-pub use redact::redact;
+pub use redact::{not_parsed, redact};
 
 use super::metrics::METRICS;
 use super::trail::FileFacts;

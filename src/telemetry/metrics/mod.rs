@@ -51,6 +51,8 @@ metrics! {
         "Answers of 401 or 403 to a request with this credential.";
     in_flight: Gauge "ati_in_flight" ["route"]
         "Requests being served.";
+    file_spool: Gauge "ati_file_spool_bytes" []
+        "Disk space that files of `file_manager` and of programs take, of `[files] spool_bytes`.";
     keyring_loaded: FloatGauge "ati_keyring_loaded_timestamp_seconds" []
         "When the keyring in use was loaded.";
     log_dropped: Counter "ati_log_lines_dropped_total" []
@@ -185,6 +187,12 @@ impl Metrics {
         let set = |gauge: IntGauge, bytes: u64| gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         set(self.table.call_memory.with([]), memory);
         set(self.table.spool.with([]), spool);
+    }
+
+    /// Bytes of files in temporary files.
+    pub fn set_file_bytes(&self, spool: u64) {
+        let bytes = i64::try_from(spool).unwrap_or(i64::MAX);
+        self.table.file_spool.with([]).set(bytes);
     }
 
     pub fn set_compute_jobs(&self, waiting: usize, running: usize) {
