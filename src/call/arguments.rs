@@ -233,7 +233,14 @@ pub async fn validate(
         checked_words(tool, &given.words)?;
         let mut args = given.args;
         args.retain(|name, _| !COMMAND_LINE_ONLY.contains(&name.as_str()));
-        return Ok(schema.resolve_names(args));
+        // Those aren't for agents, so the schema doesn't have them.
+        let kept: Vec<_> = payload::NAMES
+            .iter()
+            .filter_map(|name| args.shift_remove_entry(*name))
+            .collect();
+        let mut prepared = schema.resolve_names(args);
+        prepared.args.extend(kept);
+        return Ok(prepared);
     }
     if given.size > SMALL_TEXT || !schema.is_small() {
         let tool = tool.clone();

@@ -22,6 +22,8 @@ pub const CONTENT: &str = "content_base64";
 const ID: &str = "file";
 /// The argument of a download that says how its file is answered.
 const DELIVERY: &str = "delivery";
+/// Arguments for programs that speak with `/files`.
+pub const NAMES: [&str; 2] = [ID, DELIVERY];
 /// What the text of a call with a file may have besides the file.
 const MOST_TEXT: usize = 64 << 10;
 

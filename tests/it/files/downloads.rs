@@ -1,12 +1,14 @@
 //! What a download answers, and what it leaves behind.
 
 use std::io::Write;
+use std::process::Command;
 
 use ati::auth::token::Claims;
 use serde_json::{Value, json};
 
 use super::{DOWNLOAD, bytes, content, download, refusal, server, sha256};
-use crate::support::ati::Setup;
+use crate::support::ati::{Proxy, Setup};
+use crate::support::skip::skip;
 use crate::support::tokens::{bearer, claims, key_pair};
 use crate::support::upstream::Upstream;
 
@@ -87,7 +89,7 @@ fn file_over_the_limit_is_refused_with_or_without_a_length() {
 fn download_without_room_on_disk_is_told_to_come_again() {
     let files = server(|_| (200, String::new(), bytes(1 << 20)));
     let proxy = Setup::new()
-        .conf("[tools]\nspool_bytes = 1024\nmax_spool_bytes = 65536\n")
+        .conf("[tools]\nspool_bytes = 1024\n[files]\nspool_bytes = 65536\n")
         .start();
     let response = download(&proxy, json!({"url": files.url()}));
     let (status, text) = refusal(&response);
@@ -98,6 +100,54 @@ fn download_without_room_on_disk_is_told_to_come_again() {
     for _ in 0..3 {
         let response = download(&proxy, json!({"url": small.url()}));
         assert_eq!(content(&response), bytes(60_000));
+    }
+}
+
+/// As `setup`, with a folder for temporary files that has room for one megabyte.
+fn with_small_disk(setup: Setup) -> Option<Proxy> {
+    let plain = setup.command();
+    let tmp = setup.path().join("tmp");
+    std::fs::create_dir(&tmp).unwrap();
+    let script = "mount -t tmpfs -o size=1m none \"$TMPDIR\" && exec \"$0\" \"$@\"";
+    for flags in [&["--mount"][..], &["--map-root-user", "--mount"]] {
+        let possible = Command::new("unshare")
+            .args(flags)
+            .args(["mount", "-t", "tmpfs", "none", "/tmp"])
+            .output();
+        if !possible.is_ok_and(|output| output.status.success()) {
+            continue;
+        }
+        let mut command = Command::new("unshare");
+        command
+            .args(flags)
+            .args(["sh", "-c", script])
+            .arg(plain.get_program())
+            .args(plain.get_args())
+            .env_clear()
+            .envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))))
+            .env("TMPDIR", &tmp)
+            .stdin(std::process::Stdio::null());
+        return Some(setup.start_with(command));
+    }
+    skip("this machine allows no mount namespaces");
+    None
+}
+
+#[test]
+fn full_disk_in_the_middle_of_a_download_is_507_and_others_go_on() {
+    let files = server(|received| match received.target.as_str() {
+        "/big" => (200, String::new(), bytes(4 << 20)),
+        _ => (200, String::new(), bytes(400_000)),
+    });
+    let Some(proxy) = with_small_disk(Setup::new().conf("[tools]\nspool_bytes = 1024\n")) else {
+        return;
+    };
+    for _ in 0..2 {
+        let full = download(&proxy, json!({"url": format!("{}/big", files.url())}));
+        let text = "The disk of ati's machine is full: there is no place for the file";
+        assert_eq!(refusal(&full), (507, text.to_owned()));
+        let fits = download(&proxy, json!({"url": files.url()}));
+        assert_eq!(content(&fits), bytes(400_000));
     }
 }
 
