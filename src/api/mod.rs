@@ -2,14 +2,18 @@
 
 mod body;
 mod call;
+mod call_body;
+mod files;
 mod health;
 mod jwks;
+mod pace;
 pub mod providers;
 mod reply;
 mod tools;
 
 use std::sync::Arc;
 
+use http::HeaderName;
 use http::request::Parts;
 use tokio::sync::watch;
 
@@ -27,6 +31,9 @@ use crate::route::Builtin;
 use crate::snapshot::Snapshot;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
+
+/// Tells callers that there is `/files`.
+pub const FILES_HEADER: HeaderName = HeaderName::from_static("x-ati-files");
 
 /// What lives longer than a snapshot and serves every request.
 pub struct Services {
@@ -86,6 +93,8 @@ pub async fn answer(
     let identity = || pass.identity().ok_or(Refusal::Internal);
     match builtin {
         Builtin::Call => call::answer(request, identity()?, snapshot, services).await,
+        Builtin::Files => files::put(request, identity()?, snapshot, services).await,
+        Builtin::File => files::get(&request, identity()?, snapshot, services),
         Builtin::Tools => tools::list(&request, identity()?, snapshot),
         Builtin::Tool => tools::one(&request, identity()?, snapshot, services),
         Builtin::Health => health::answer(&request, snapshot),

@@ -4,7 +4,9 @@
 mod arguments;
 mod audit_guard;
 mod credentials;
+mod files;
 mod mcp;
+pub mod payload;
 mod program;
 mod program_words;
 mod shape;
@@ -30,6 +32,7 @@ use crate::egress::{self, Clients};
 use crate::error::{CallError, ExecError};
 use crate::exec::cli::Surroundings;
 use crate::exec::credentials::SharedCredentials;
+use crate::exec::files::Content;
 use crate::exec::http::HttpError;
 use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, ExecContext, JsonWithFiles, SharedState, SpooledJson, Watcher};
@@ -198,7 +201,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
     let outcome = decide(call, tool, args, upstream_url, &work, &mut guard)
         .instrument(span)
         .await;
-    guard.end(&outcome);
+    guard.with_file(request.trail.file()).end(&outcome);
     outcome
 }
 
@@ -217,7 +220,7 @@ pub fn refuse(
         request.request_id,
         context.audit,
     );
-    guard.set_args(request.args.audited_unparsed());
+    guard.set_args(request.args.audited_unparsed(None));
     let refused = Err(error);
     guard.after(waited).end(&refused);
     refused
@@ -237,7 +240,7 @@ async fn decide(
     if let Err(refused) = authorize(tool, call.identity) {
         guard.set_args(match is_program {
             true => args.audited_words_unparsed(),
-            false => args.audited_unparsed(),
+            false => args.audited_unparsed(Some(tool)),
         });
         return Err(refused);
     }
@@ -248,11 +251,16 @@ async fn decide(
         program::check(&words)?;
         (Input::Words(words), Vec::new())
     } else {
-        let mut given = args.parse(tool, work).await?;
+        let mut given = args.parse(tool, work, &call.context).await?;
         guard.set_args(std::mem::take(&mut given.audited));
-        let size = given.size;
+        let (size, content) = (given.size, given.content.take());
         let Prepared { args, unknown } = validate(tool, given, work).await?;
-        (Input::Arguments { args, size }, unknown)
+        let input = Input::Arguments {
+            args,
+            size,
+            content,
+        };
+        (input, unknown)
     };
     call.upstream_override = upstream_url
         .map(|url| upstream_override::check(url, tool, &call.lookup))
@@ -277,7 +285,7 @@ async fn decide(
     })
 }
 
-fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
+pub fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
     check_end(identity)?;
     if tool.is_allowed(&identity.scopes) {
         Ok(())
@@ -364,6 +372,8 @@ enum Input {
         args: Map<String, Value>,
         /// Bytes of the text that they were parsed from.
         size: usize,
+        /// The file that came with them.
+        content: Option<Content>,
     },
     /// Of a program.
     Words(Vec<String>),
@@ -371,9 +381,13 @@ enum Input {
 
 /// The dispatch to executors: one arm per handler.
 async fn execute(call: &Call<'_>, tool: &Arc<Tool>, input: Input) -> Result<Answer, CallError> {
-    let (args, size) = match input {
+    let (args, size, content) = match input {
         Input::Words(words) => return program::run(call, words).await,
-        Input::Arguments { args, size } => (args, size),
+        Input::Arguments {
+            args,
+            size,
+            content,
+        } => (args, size, content),
     };
     match &tool.invocation {
         Invocation::Cli => program::run(call, Vec::new()).await,
@@ -389,6 +403,7 @@ async fn execute(call: &Call<'_>, tool: &Arc<Tool>, input: Input) -> Result<Answ
             let result = exec::mcp::call_tool(remote, &args, &target, call.exec_context()).await;
             Ok(Answer::Memory(result.map_err(ExecError::from)?))
         }
+        Invocation::Files(operation) => files::run(call, *operation, args, content).await,
     }
 }
 

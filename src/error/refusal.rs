@@ -57,6 +57,8 @@ pub enum Refusal {
     NoSuchTool(String),
     /// A tool call that ended without a result.
     Call(Box<CallError>),
+    /// A file that can't be taken, or isn't there: `/files`.
+    File(Box<CallError>),
     /// An endpoint of the contract that this build doesn't serve yet, by its path.
     NotImplemented(&'static str),
     /// A defect of ati. The reason is in the log.
@@ -174,7 +176,7 @@ impl Refusal {
             Refusal::NotFound { .. } | Refusal::JwksNotConfigured | Refusal::NoSuchTool(_) => {
                 StatusCode::NOT_FOUND
             }
-            Refusal::Call(error) => error.status(),
+            Refusal::Call(error) | Refusal::File(error) => error.status(),
             Refusal::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::NotImplemented(_) => StatusCode::NOT_IMPLEMENTED,
             Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,
@@ -236,6 +238,7 @@ impl Refusal {
                 RefusalBody::Json(format!("Tool '{name}' not found").into())
             }
             Refusal::Call(error) => RefusalBody::Call(error.clone()),
+            Refusal::File(error) => RefusalBody::Json(error.to_string().into()),
             Refusal::NotImplemented(path) => {
                 RefusalBody::Json(format!("not implemented: {path}").into())
             }
@@ -249,7 +252,7 @@ impl Refusal {
             Refusal::MethodNotAllowed { allow } => Some(("allow", (*allow).into())),
             Refusal::Overloaded | Refusal::TooManyConnections => Some(("retry-after", "1".into())),
             Refusal::Unauthenticated(fault) => Some(("www-authenticate", fault.challenge().into())),
-            Refusal::Call(error) => error
+            Refusal::Call(error) | Refusal::File(error) => error
                 .retry_after()
                 .map(|seconds| ("retry-after", seconds.to_string().into())),
             Refusal::AmbiguousFraming
@@ -300,7 +303,7 @@ impl Refusal {
             Refusal::JwksNotConfigured => "jwks_not_configured",
             Refusal::HelpNotConfigured => "help_not_configured",
             Refusal::NoSuchTool(_) => "no_such_tool",
-            Refusal::Call(error) => error.outcome(),
+            Refusal::Call(error) | Refusal::File(error) => error.outcome(),
             Refusal::NotImplemented(_) => "not_implemented",
             Refusal::Internal => "internal",
         }
@@ -332,10 +335,12 @@ impl Refusal {
             Refusal::Upstream(_) | Refusal::TooLarge | Refusal::TooManyConnections => {
                 AfterRefusal::Close
             }
-            Refusal::Call(error) => match error.as_ref() {
+            Refusal::Call(error) | Refusal::File(error) => match error.as_ref() {
                 // Where the body ends isn't known, or too far off.
                 CallError::UnreadableBody(_)
-                | CallError::Busy(Shortage::Memory | Shortage::Spool) => AfterRefusal::Close,
+                | CallError::Busy(Shortage::Memory | Shortage::Spool | Shortage::FileSpool) => {
+                    AfterRefusal::Close
+                }
                 CallError::InvalidRequest(_)
                 | CallError::UnknownTool(_)
                 | CallError::OutOfScope(_)
@@ -347,7 +352,8 @@ impl Refusal {
                 | CallError::ProviderDown { .. }
                 | CallError::Exec(_)
                 | CallError::Extraction { .. }
-                | CallError::Busy(Shortage::Queue | Shortage::Time)
+                | CallError::File(_)
+                | CallError::Busy(Shortage::Queue | Shortage::Time | Shortage::Files)
                 | CallError::StrayWords(_)
                 | CallError::Internal(_) => AfterRefusal::KeepOpen,
             },

@@ -27,6 +27,8 @@ pub enum Builtin {
     AdminKeysIssue,
     AdminKeysBulkRevoke,
     AdminKey,
+    Files,
+    File,
 }
 
 impl Builtin {
@@ -57,6 +59,11 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// Whether a route with this path goes first: existing deployments may have one there.
+    pub fn yields(&self) -> bool {
+        matches!(self.kind, Builtin::Files | Builtin::File)
+    }
+
     pub fn allows(&self, method: &Method) -> bool {
         self.allow
             .split(',')
@@ -80,8 +87,10 @@ const fn endpoint(
 
 const READ: &str = "GET,HEAD";
 const WRITE: &str = "POST";
+/// Where files are put.
+pub const FILES: &str = "/files";
 
-pub static ENDPOINTS: [Endpoint; 22] = [
+pub static ENDPOINTS: [Endpoint; 24] = [
     endpoint(Builtin::Health, "/health", READ, Guard::Signature),
     endpoint(
         Builtin::Jwks,
@@ -159,6 +168,9 @@ pub static ENDPOINTS: [Endpoint; 22] = [
         "GET,HEAD,DELETE",
         Guard::Admin,
     ),
+    endpoint(Builtin::Files, FILES, "PUT", Guard::Token),
+    // No HEAD: a file can be taken once.
+    endpoint(Builtin::File, "/files/{id}", "GET", Guard::Token),
 ];
 
 /// The endpoint of a path. Most requests are for upstreams: they take one comparison of their
@@ -180,6 +192,8 @@ pub fn find(path: &str) -> Option<&'static Endpoint> {
         ("skills", Some(rest)) => skills(rest)?,
         ("skillati", Some(rest)) => remote(rest)?,
         ("admin", Some(rest)) => admin(rest)?,
+        ("files", None) => Builtin::Files,
+        ("files", Some(id)) if is_segment(id) => Builtin::File,
         _ => return None,
     };
     Some(&ENDPOINTS[kind as usize])
@@ -252,7 +266,8 @@ mod tests {
                 .label
                 .replace("{name}", "x:y")
                 .replace("{reference}", "r.md")
-                .replace("{hash}", "abc");
+                .replace("{hash}", "abc")
+                .replace("{id}", "abc");
             assert_eq!(find(&path), Some(endpoint), "{path}");
         }
     }

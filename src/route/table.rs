@@ -136,13 +136,15 @@ impl Table {
     }
 
     /// Looks up the normalised path. Built-in endpoints come first, then routes for this host, then
-    /// routes for any host.
+    /// routes for any host, then endpoints that yield to routes.
     pub fn find(&self, host: Option<&str>, path: &str) -> Match<'_> {
-        if let Some(endpoint) = builtin::find(path) {
+        let endpoint = builtin::find(path);
+        if let Some(endpoint) = endpoint.filter(|endpoint| !endpoint.yields()) {
             return Match::Endpoint(endpoint);
         }
+        let otherwise = endpoint.map_or(Match::Nothing, Match::Endpoint);
         if self.routes.is_empty() || builtin::is_reserved(path) {
-            return Match::Nothing;
+            return otherwise;
         }
         let for_host = || {
             if self.by_host.is_empty() {
@@ -157,7 +159,12 @@ impl Table {
         };
         for_host()
             .or_else(|| self.any_host.find(path))
-            .map_or(Match::Nothing, |index| Match::Route(&self.routes[index]))
+            .map_or(otherwise, |index| Match::Route(&self.routes[index]))
+    }
+
+    /// Whether `/files` is ati's own for callers of this host, and no route's.
+    pub fn serves_files(&self, host: Option<&str>) -> bool {
+        matches!(self.find(host, builtin::FILES), Match::Endpoint(_))
     }
 
     /// Takes over the resolved addresses of upstreams that an older table has too, so that a reload

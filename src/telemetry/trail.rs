@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+
 /// The pipeline and the executors write it while a call runs, the access line reads it when the
 /// request is over, however that ended. Without locks: calls share nothing of it.
 #[derive(Debug, Default)]
@@ -14,6 +16,15 @@ pub struct CallTrail {
     status: AtomicU16,
     attempts: AtomicU32,
     upstream_micros: AtomicU64,
+    file: OnceLock<FileFacts>,
+}
+
+/// What the audit tells of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FileFacts {
+    pub size_bytes: u64,
+    /// In hex.
+    pub sha256: String,
 }
 
 impl CallTrail {
@@ -46,6 +57,15 @@ impl CallTrail {
             trail: self,
             since: Instant::now(),
         }
+    }
+
+    /// The call has this file, whole.
+    pub fn has_file(&self, file: FileFacts) {
+        let _ = self.file.set(file);
+    }
+
+    pub fn file(&self) -> Option<FileFacts> {
+        self.file.get().cloned()
     }
 
     pub fn tool(&self) -> Option<&str> {

@@ -103,7 +103,7 @@ fn the_shipped_manifests_load() {
     let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert!(output.status.success(), "{report}");
     assert_eq!(report["loaded"]["routes"], 1);
-    assert_eq!(report["loaded"]["tools"], 20);
+    assert_eq!(report["loaded"]["tools"], 22);
     // Handlers that come later, and nothing else.
     let warnings = report["warnings"].as_array().unwrap();
     for warning in warnings {

@@ -249,7 +249,10 @@ async fn confined_program_can_not_reach_ati_or_its_supervisor() {
             "import os; open(f'/proc/{os.getppid()}/mem', 'rb')".to_owned(),
             "EACCES",
         ),
-        (format!("import os; os.readlink('/proc/{ati}/fd/0')"), "EACCES"),
+        (
+            format!("import os; os.readlink('/proc/{ati}/fd/0')"),
+            "EACCES",
+        ),
         (
             format!("import os; os.listdir('/proc/{ati}/root/')"),
             "EACCES",
@@ -379,7 +382,10 @@ async fn limits_of_a_sandbox_hold() {
     assert_eq!(out(&outcome), "no memory\n", "{}", err(&outcome));
     let short = sandbox(|it| it.file_bytes = Some(1000));
     let file = places.own.join("file");
-    let script = format!("with open('{}', 'wb') as f: f.write(b'x' * 2000)", text(&file));
+    let script = format!(
+        "with open('{}', 'wb') as f: f.write(b'x' * 2000)",
+        text(&file)
+    );
     assert_eq!(python(Some(&short), &script).await, "EFBIG");
     assert_eq!(std::fs::metadata(&file).unwrap().len(), 1000);
     let few = sandbox(|it| it.processes = Some(5));
