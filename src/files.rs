@@ -71,6 +71,30 @@ pub fn write_atomic(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     result
 }
 
+/// Writes a new file, and the folders above it. It has its name only once it is whole, and a failed
+/// write leaves nothing.
+pub fn write_new_from(path: &Path, content: &mut impl Read, mode: u32) -> io::Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(dir)?;
+    // Without the file's own name, which may be as long as a name can be.
+    let temporary = temporary_path(&dir.join("upload"));
+    let result = (|| {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&temporary)?;
+        keep_owner(&file, path, dir);
+        io::copy(content, &mut file)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    })();
+    if result.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    result
+}
+
 /// Where root writes into another user's folder, the file gets the owner of the file that it
 /// replaces, or of the folder; a process that isn't root can't change owners. Only for a file that
 /// was just created here: the other user could have put a link to any file in its place.

@@ -37,6 +37,17 @@ pub enum SpoolError {
 }
 
 impl SpoolError {
+    /// The disk itself has no room.
+    pub fn is_disk_full(&self) -> bool {
+        let SpoolError::Disk(error) = self else {
+            return false;
+        };
+        matches!(
+            error.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+        )
+    }
+
     /// Whether the same body may find room later.
     pub fn is_shortage(&self) -> bool {
         match self {
@@ -286,6 +297,15 @@ impl std::fmt::Debug for Spooled {
     }
 }
 
+impl From<Vec<u8>> for Spooled {
+    fn from(bytes: Vec<u8>) -> Self {
+        Spooled {
+            len: bytes.len() as u64,
+            content: Content::Memory(bytes.into(), None),
+        }
+    }
+}
+
 impl Spooled {
     pub fn len(&self) -> u64 {
         self.len
@@ -321,6 +341,19 @@ impl Spooled {
             body: self.clone(),
             offset: 0,
         }
+    }
+
+    /// A file of the caller's own: it takes nothing of a quota, and may have a name.
+    pub fn of_file(file: File) -> io::Result<Self> {
+        let len = file.metadata()?.len();
+        let file = DiskFile {
+            file: Some(file),
+            space: Mutex::new(Budget::new(0).share()),
+        };
+        Ok(Spooled {
+            content: Content::Disk(Arc::new(file)),
+            len,
+        })
     }
 
     /// The body from its beginning, in pieces of bounded size.

@@ -33,6 +33,13 @@ pub enum BodyError {
     Abandoned,
 }
 
+/// What was read of a body up to a limit.
+pub enum Beginning {
+    Whole(Spooled),
+    /// There is more.
+    More(Spooled),
+}
+
 /// Owned, so that it can be handed to a task or to an HTTP client as the body of another request.
 pub struct Body {
     announced: Option<u64>,
@@ -69,31 +76,39 @@ impl Body {
             .unwrap_or(Err(BodyError::TooSlow(patience)))
     }
 
-    /// The whole body in a spool, for an endpoint that takes bodies too big for memory.
-    pub async fn spool(
-        mut self,
+    /// Whether its Content-Length says so.
+    pub fn announces_more_than(&self, bytes: u64) -> bool {
+        self.announced.is_some_and(|length| length > bytes)
+    }
+
+    /// The body in a spool, for an endpoint that takes bodies too big for memory. It is read until
+    /// it has more bytes than `limit`.
+    pub async fn begin(
+        &mut self,
         limit: usize,
         spool: Spool,
         patience: Duration,
-    ) -> Result<Spooled, BodyError> {
-        if self.announced.is_some_and(|length| length > limit as u64) {
-            return Err(BodyError::TooLarge(limit));
-        }
+    ) -> Result<Beginning, BodyError> {
         let spool = spool.with_room_for(self.announced.unwrap_or(0));
         tokio::time::timeout(patience, self.spool_pieces(limit, spool))
             .await
             .unwrap_or(Err(BodyError::TooSlow(patience)))
     }
 
-    async fn spool_pieces(&mut self, limit: usize, mut spool: Spool) -> Result<Spooled, BodyError> {
+    async fn spool_pieces(
+        &mut self,
+        limit: usize,
+        mut spool: Spool,
+    ) -> Result<Beginning, BodyError> {
         while let Some(piece) = self.next().await {
-            let piece = piece?;
-            if spool.len() + piece.len() as u64 > limit as u64 {
-                return Err(BodyError::TooLarge(limit));
+            spool.write(&piece?).await.map_err(BodyError::NotSpooled)?;
+            if spool.len() > limit as u64 {
+                let begin = spool.finish().await.map_err(BodyError::NotSpooled)?;
+                return Ok(Beginning::More(begin));
             }
-            spool.write(&piece).await.map_err(BodyError::NotSpooled)?;
         }
-        spool.finish().await.map_err(BodyError::NotSpooled)
+        let whole = spool.finish().await.map_err(BodyError::NotSpooled)?;
+        Ok(Beginning::Whole(whole))
     }
 
     async fn join_pieces(&mut self, limit: usize) -> Result<Bytes, BodyError> {

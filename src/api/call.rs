@@ -11,15 +11,16 @@ use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{BodyError, Reply, Request, Services, StreamError, context};
+use super::call_body::{self, CallBody as ReadBody, NotTaken};
+use super::{Reply, Request, Services, context, pace};
 use crate::auth::Identity;
 use crate::call::{self, Args, Finished, Output, Work};
 use crate::catalog::{ResultFormat, result_format};
-use crate::error::{CallError, Refusal, Shortage};
+use crate::error::{CallError, Refusal};
 use crate::exec::Watcher;
 use crate::json::CheckedText;
 use crate::snapshot::Snapshot;
-use crate::spool::{Spool, SpoolError, Spooled};
+use crate::spool::Spooled;
 
 /// Another server than the manifest's, if the caller has one for this call.
 pub(super) const UPSTREAM_URL: &str = "x-ati-upstream-url";
@@ -39,9 +40,6 @@ const OPEN: &[u8] = b"{\"result\":";
 const LONGEST_WARNING: usize = 500;
 /// White space before the object of a spooled body.
 const LONGEST_INDENT: usize = 4096;
-/// A caller that reads a spooled answer slower than this on average gets no more of it: the answer
-/// takes disk space that all calls share.
-const SLOWEST_BYTES_PER_SECOND: u64 = 256 << 10;
 
 /// Of a body that isn't small, what has to be known first.
 #[derive(Deserialize)]
@@ -64,27 +62,38 @@ pub(super) async fn answer(
     let limits = &snapshot.settings.tools;
     let upstream_url = parts.headers.get(UPSTREAM_URL);
     let upstream_url = upstream_url.map(|url| String::from_utf8_lossy(url.as_bytes()));
-    let read = body.spool(
-        limits.max_call_bytes,
-        Spool::new(limits.spool_bytes, services.runtime.spools.clone())
-            .within(&services.runtime.memory),
-        limits.timeout,
-    );
-    let body = read.await.map_err(|e| {
-        let cause = std::error::Error::source(&e).map(tracing::field::display);
-        tracing::debug!(request_id = %id, error = %e, cause, "the body of a call can't be read");
-        refused(match e {
-            BodyError::NotSpooled(SpoolError::MemoryExceeded { .. }) => {
-                CallError::Busy(Shortage::Memory)
-            }
-            BodyError::NotSpooled(SpoolError::QuotaExceeded { .. }) => {
-                CallError::Busy(Shortage::Spool)
-            }
-            e => CallError::UnreadableBody(e.to_string()),
-        })
-    })?;
     let context = context(snapshot, services);
+    let read = call_body::read(body, identity, &context).await;
+    let body = match read {
+        Ok(body) => body,
+        Err(NotTaken { error, tool }) => {
+            tracing::debug!(request_id = %id, error = %error, "the body of a call isn't taken");
+            let Some(name) = tool else {
+                return Err(refused(error));
+            };
+            // Every outcome of a call whose tool is known is audited.
+            let no_args = Args::Text {
+                args: None,
+                words: Vec::new(),
+            };
+            let call = call::Request {
+                request_id: id,
+                name: &name,
+                args: no_args,
+                identity,
+                upstream_url: upstream_url.as_deref(),
+                trail: &trail,
+                native: false,
+            };
+            let refusal = call::refuse(call, error, Duration::ZERO, context);
+            return refusal.map_or_else(|e| Err(refused(e)), |_| Err(Refusal::Internal));
+        }
+    };
     let work = context.work(identity);
+    let (body, file) = match body {
+        ReadBody::Ordinary(body) => (body, None),
+        ReadBody::WithFile(call) => (Spooled::from(call.text), call.file),
+    };
     let parsed;
     let (name, args) = match body.in_memory() {
         Some(bytes) if bytes.len() <= call::SMALL_TEXT => {
@@ -96,6 +105,10 @@ pub(super) async fn answer(
             (parsed.tool_name, args)
         }
         _ => (tool_name(&body, &work).await?, Args::Spooled(body)),
+    };
+    let args = match file {
+        Some(file) => Args::WithFile(Box::new(args), file),
+        None => args,
     };
     let call = call::Request {
         request_id: id,
@@ -278,14 +291,7 @@ fn streamed(
     timeout: Duration,
 ) -> Reply {
     let piece = |bytes| stream::once(async move { Ok(Bytes::from_static(bytes)) });
-    let seconds = size / SLOWEST_BYTES_PER_SECOND;
-    let deadline = Instant::now() + timeout + Duration::from_secs(seconds);
-    let result = result.map(move |piece| {
-        if Instant::now() > deadline {
-            return Err("the caller reads too slowly".into());
-        }
-        piece.map_err(StreamError::from)
-    });
+    let result = pace::paced(result, size, timeout);
     let body = piece(OPEN).chain(result).chain(piece(b"}"));
     let content_type = HeaderValue::from_static("application/json");
     let mut reply = Reply::stream(content_type, body.boxed());

@@ -2,15 +2,19 @@
 
 mod body;
 mod call;
+mod call_body;
+mod files;
 mod health;
 mod jwks;
 pub mod mcp;
+mod pace;
 pub mod providers;
 mod reply;
 mod tools;
 
 use std::sync::Arc;
 
+use http::HeaderName;
 use http::request::Parts;
 use tokio::sync::watch;
 
@@ -29,6 +33,9 @@ use crate::route::Builtin;
 use crate::snapshot::Snapshot;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
+
+/// Tells callers that there is `/files`.
+pub const FILES_HEADER: HeaderName = HeaderName::from_static("x-ati-files");
 
 /// What lives longer than a snapshot and serves every request.
 pub struct Services {
@@ -91,6 +98,8 @@ pub async fn answer(
     let identity = || pass.identity().ok_or(Refusal::Internal);
     match builtin {
         Builtin::Call => call::answer(request, identity()?, snapshot, services).await,
+        Builtin::Files => files::put(request, identity()?, snapshot, services).await,
+        Builtin::File => files::get(&request, identity()?, snapshot, services),
         Builtin::Tools => tools::list(&request, identity()?, snapshot),
         Builtin::Tool => tools::one(&request, identity()?, snapshot, services),
         Builtin::Mcp => mcp::answer(request, identity()?, snapshot, services).await,

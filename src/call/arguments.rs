@@ -1,16 +1,22 @@
 //! The arguments of a call, as callers give them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use futures::StreamExt as _;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::Context;
+use super::payload::{self, CallWithFile, IncomingCall};
 use super::work::{SMALL_TEXT, Work};
-use crate::catalog::Tool;
+use crate::catalog::files::COMMAND_LINE_ONLY;
 use crate::catalog::schema::{Prepared, Unfit};
 use crate::catalog::words::Words;
+use crate::catalog::{Invocation, Tool};
 use crate::error::CallError;
+use crate::exec::files::{self, Content};
 use crate::json::{self, LongIntegers};
 use crate::spool::Spooled;
 use crate::telemetry::audit;
@@ -34,6 +40,8 @@ pub enum Args<'a> {
     /// A whole `/call` body that is too big to be parsed on a worker, in memory or on disk. Its
     /// arguments are parsed once the caller may call the tool.
     Spooled(Spooled),
+    /// Arguments, and the file that came with them.
+    WithFile(Box<Args<'a>>, Content),
 }
 
 /// Arguments, parsed.
@@ -44,62 +52,84 @@ pub struct Given {
     pub size: usize,
     /// As the audit keeps them. Made where they are parsed: of many, that takes its time, too.
     pub audited: Box<RawValue>,
+    /// The file that the call brings, where it was taken out of its arguments on the way in.
+    pub content: Option<Content>,
 }
 
 impl Given {
-    fn new(args: Map<String, Value>, words: Vec<String>, size: usize) -> Self {
+    fn new(tool: &Tool, args: Map<String, Value>, words: Vec<String>, size: usize) -> Self {
         Given {
-            audited: audit::redact(&args),
+            audited: audit::redact(&for_audit(Some(tool), &args)),
             args,
             words,
             size,
+            content: None,
         }
     }
 }
 
 impl Args<'_> {
     /// The tool's schema says which numbers have to keep their digits.
-    pub async fn parse(self, tool: &Arc<Tool>, work: &Work<'_>) -> Result<Given, CallError> {
+    pub async fn parse(
+        self,
+        tool: &Arc<Tool>,
+        work: &Work<'_>,
+        context: &Context<'_>,
+    ) -> Result<Given, CallError> {
         let size = self.size();
         let (args, words) = match self {
             Args::Text { args, words } => (args, words),
             Args::Mcp(args) => (args, Vec::new()),
+            Args::WithFile(args, file) => {
+                let mut given = Box::pin(args.parse(tool, work, context)).await?;
+                given.content = Some(file);
+                return Ok(given);
+            }
+            Args::Spooled(body) if payload::takes_file(tool) => {
+                let call = without_file(body, context).await?;
+                let (args, words) = parse_body(&call.text.into(), tool)?;
+                let mut given = Given::new(tool, args, words, size.min(SMALL_TEXT));
+                given.content = call.file;
+                return Ok(given);
+            }
             Args::Spooled(body) => {
                 let tool = tool.clone();
                 let parse = move || {
                     let (args, words) = parse_body(&body, &tool)?;
-                    Ok(Given::new(args, words, size))
+                    Ok(Given::new(&tool, args, words, size))
                 };
                 return work.run(parse).await?;
             }
         };
         let Some(text) = args.filter(is_object) else {
-            return Ok(Given::new(Map::new(), words, size));
+            return Ok(Given::new(tool, Map::new(), words, size));
         };
         if size <= SMALL_TEXT {
             let args = parse_text(text, &words, tool)?;
-            return Ok(Given::new(args, words, size));
+            return Ok(Given::new(tool, args, words, size));
         }
         let (text, tool) = (text.to_owned(), tool.clone());
         let parse = move || {
             let args = parse_text(&text, &words, &tool)?;
-            Ok(Given::new(args, words, size))
+            Ok(Given::new(&tool, args, words, size))
         };
         work.run(parse).await?
     }
 
     /// The arguments of a call that is refused before they are parsed, as the audit keeps them.
     /// Small ones are told; others aren't worth the time.
-    pub fn audited_unparsed(&self) -> Box<RawValue> {
-        let (Args::Text { args, .. } | Args::Mcp(args)) = self else {
-            return audit::not_parsed();
+    pub fn audited_unparsed(&self, tool: Option<&Tool>) -> Box<RawValue> {
+        let args = match self {
+            Args::Text { args, .. } | Args::Mcp(args) => args,
+            Args::WithFile(args, _) => return args.audited_unparsed(tool),
+            Args::Spooled(_) => return audit::not_parsed(),
         };
         let text = args.filter(is_object).map_or("{}", RawValue::get);
         if self.size() > SMALL_TEXT {
             return audit::not_parsed();
         }
         match json::parse(text, MOST_VALUES) {
-            Ok(args) => audit::redact(&args),
+            Ok(args) => audit::redact(&for_audit(tool, &args)),
             Err(_) => audit::not_parsed(),
         }
     }
@@ -113,9 +143,32 @@ impl Args<'_> {
                 length(args) + words.sum::<usize>()
             }
             Args::Mcp(args) => length(args),
+            Args::WithFile(args, _) => args.size(),
             Args::Spooled(body) => usize::try_from(body.len()).unwrap_or(usize::MAX),
         }
     }
+}
+
+/// The arguments as the audit may show them, before it redacts them.
+fn for_audit<'a>(tool: Option<&Tool>, args: &'a Map<String, Value>) -> Cow<'a, Map<String, Value>> {
+    match tool.map(|tool| &tool.invocation) {
+        Some(Invocation::Files(_)) => Cow::Owned(files::for_audit(args)),
+        Some(Invocation::Http(_) | Invocation::Mcp(_) | Invocation::Cli) | None => {
+            Cow::Borrowed(args)
+        }
+    }
+}
+
+/// Takes the file out of a body that is too big to be parsed as it is.
+async fn without_file(body: Spooled, context: &Context<'_>) -> Result<CallWithFile, CallError> {
+    let mut call = IncomingCall::default();
+    let mut body = std::pin::pin!(body.into_stream());
+    while let Some(piece) = body.next().await {
+        let piece = piece.map_err(|e| invalid(&e))?;
+        let pushed = call.push(&piece, context, |_| Ok(())).await;
+        pushed.map_err(|error| error.unwrap_or_else(payload::too_much_text))?;
+    }
+    call.finish().await
 }
 
 fn is_object(text: &&RawValue) -> bool {
@@ -183,6 +236,19 @@ pub async fn validate(
     work: &Work<'_>,
 ) -> Result<Prepared, CallError> {
     let schema = &tool.schema;
+    if tool.invocation.reads_arguments_itself() {
+        checked_words(tool, &given.words)?;
+        let mut args = given.args;
+        args.retain(|name, _| !COMMAND_LINE_ONLY.contains(&name.as_str()));
+        // Those aren't for agents, so the schema doesn't have them.
+        let kept: Vec<_> = payload::NAMES
+            .iter()
+            .filter_map(|name| args.shift_remove_entry(*name))
+            .collect();
+        let mut prepared = schema.resolve_names(args);
+        prepared.args.extend(kept);
+        return Ok(prepared);
+    }
     if given.size > SMALL_TEXT || !schema.is_small() {
         let tool = tool.clone();
         let prepare = move || {

@@ -7,6 +7,7 @@ use crate::catalog::Tool;
 use crate::error::CallError;
 use crate::request_id::RequestId;
 use crate::telemetry::audit::{self, Audit, AuditEntry};
+use crate::telemetry::trail::FileFacts;
 
 /// Counts a call and writes its audit line when the call ends. Dropped before that, because the
 /// caller left or the process stops, it records the call as abandoned.
@@ -23,6 +24,7 @@ pub struct AuditGuard<'a> {
     started: Instant,
     /// Before that.
     waited: Duration,
+    file: Option<FileFacts>,
     ended: bool,
 }
 
@@ -43,6 +45,7 @@ impl<'a> AuditGuard<'a> {
             audit,
             started: Instant::now(),
             waited: Duration::ZERO,
+            file: None,
             ended: false,
         }
     }
@@ -55,6 +58,12 @@ impl<'a> AuditGuard<'a> {
     /// The call had already waited so long.
     pub fn after(mut self, waited: Duration) -> Self {
         self.waited = waited;
+        self
+    }
+
+    /// The call transferred this file.
+    pub fn with_file(mut self, file: Option<FileFacts>) -> Self {
+        self.file = file;
         self
     }
 
@@ -81,6 +90,7 @@ impl<'a> AuditGuard<'a> {
             job_id: self.identity.job_id.as_deref(),
             sandbox_id: self.identity.sandbox_id.as_deref(),
             request_id: Some(self.request_id),
+            file: self.file.as_ref(),
             error: error
                 .map(|error| crate::text::clip_chars(&error, audit::LONGEST_ERROR).to_owned()),
         });

@@ -4,7 +4,9 @@
 mod arguments;
 mod audit_guard;
 mod credentials;
+mod files;
 mod mcp;
+pub mod payload;
 mod program;
 mod program_words;
 mod shape;
@@ -30,6 +32,7 @@ use crate::egress::{self, Clients};
 use crate::error::{CallError, ExecError};
 use crate::exec::cli::Surroundings;
 use crate::exec::credentials::SharedCredentials;
+use crate::exec::files::Content;
 use crate::exec::http::HttpError;
 use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, ExecContext, JsonWithFiles, SharedState, SpooledJson, Watcher};
@@ -210,7 +213,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
     let outcome = decide(call, tool, args, upstream_url, &work, &mut guard)
         .instrument(span)
         .await;
-    guard.end(&outcome);
+    guard.with_file(request.trail.file()).end(&outcome);
     outcome
 }
 
@@ -229,7 +232,7 @@ pub fn refuse(
         request.request_id,
         context.audit,
     );
-    guard.set_args(request.args.audited_unparsed());
+    guard.set_args(request.args.audited_unparsed(None));
     let refused = Err(error);
     guard.after(waited).end(&refused);
     refused
@@ -249,7 +252,7 @@ async fn decide(
     if let Err(refused) = authorize(tool, call.identity) {
         guard.set_args(match is_program {
             true => args.audited_words_unparsed(),
-            false => args.audited_unparsed(),
+            false => args.audited_unparsed(Some(tool)),
         });
         return Err(refused);
     }
@@ -260,11 +263,16 @@ async fn decide(
         program::check(&words)?;
         (Input::Words(words), Vec::new())
     } else {
-        let mut given = args.parse(tool, work).await?;
+        let mut given = args.parse(tool, work, &call.context).await?;
         guard.set_args(std::mem::take(&mut given.audited));
-        let size = given.size;
+        let (size, content) = (given.size, given.content.take());
         let Prepared { args, unknown } = validate(tool, given, work).await?;
-        (Input::Arguments { args, size }, unknown)
+        let input = Input::Arguments {
+            args,
+            size,
+            content,
+        };
+        (input, unknown)
     };
     call.upstream_override = upstream_url
         .map(|url| upstream_override::check(url, tool, &call.lookup))
@@ -290,7 +298,7 @@ async fn decide(
     })
 }
 
-fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
+pub fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
     check_end(identity)?;
     if tool.is_allowed(&identity.scopes) {
         Ok(())
@@ -377,6 +385,8 @@ enum Input {
         args: Map<String, Value>,
         /// Bytes of the text that they were parsed from.
         size: usize,
+        /// The file that came with them.
+        content: Option<Content>,
     },
     /// Of a program.
     Words(Vec<String>),
@@ -384,9 +394,13 @@ enum Input {
 
 /// The dispatch to executors: one arm per handler.
 async fn execute(call: &Call<'_>, tool: &Arc<Tool>, input: Input) -> Result<Answer, CallError> {
-    let (args, size) = match input {
+    let (args, size, content) = match input {
         Input::Words(words) => return program::run(call, words).await,
-        Input::Arguments { args, size } => (args, size),
+        Input::Arguments {
+            args,
+            size,
+            content,
+        } => (args, size, content),
     };
     match &tool.invocation {
         Invocation::Cli => program::run(call, Vec::new()).await,
@@ -399,11 +413,18 @@ async fn execute(call: &Call<'_>, tool: &Arc<Tool>, input: Input) -> Result<Answ
         }
         Invocation::Mcp(remote) => {
             let target = mcp::target(call).map_err(ExecError::from)?;
-            let result =
-                exec::mcp::call_tool(remote, args, size, &target, call.exec_context(), call.native)
-                    .await;
+            let result = exec::mcp::call_tool(
+                remote,
+                args,
+                size,
+                &target,
+                call.exec_context(),
+                call.native,
+            )
+            .await;
             Ok(Answer::Memory(result.map_err(ExecError::from)?))
         }
+        Invocation::Files(operation) => files::run(call, *operation, args, content).await,
     }
 }
 

@@ -50,6 +50,7 @@ impl Args<'_> {
                 }
             },
             Args::Spooled(body) => work.run(move || words_of_body(&body)).await??,
+            Args::WithFile(args, _) => return Box::pin(args.into_words(work)).await,
         };
         match words.iter().position(|word| word.contains('\0')) {
             None => Ok(words),
@@ -74,6 +75,7 @@ impl Args<'_> {
             Args::Text { args, .. } => args.map(|args| read(args, Convention::Flags)),
             Args::Mcp(args) => args.map(|args| read(args, Convention::Values)),
             Args::Spooled(_) => return audit::not_parsed(),
+            Args::WithFile(args, _) => return args.audited_words_unparsed(),
         };
         match words.unwrap_or_else(|| Ok(Vec::new())) {
             Ok(words) => audit::redact_words(&words),

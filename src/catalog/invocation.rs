@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use http::Method;
+use serde_json::Value;
 
+use super::files::FileOperation;
 use super::mcp::ToolDetails;
 use super::provider::{Handler, Provider};
 use crate::config::{HandlerKind, Section, offer};
@@ -17,6 +19,7 @@ pub enum Invocation {
     Mcp(McpInvocation),
     /// The provider's program.
     Cli,
+    Files(FileOperation),
 }
 
 #[derive(Debug, Clone)]
@@ -57,6 +60,10 @@ impl Invocation {
                 details: Arc::default(),
             }),
             Handler::Cli(_) => Invocation::Cli,
+            Handler::FileManager(_) => {
+                let endpoint = endpoint.unwrap_or_default();
+                Invocation::Files(FileOperation::read(s, tool, &provider.name, &endpoint))
+            }
             Handler::Http(_) | Handler::OpenApi(_) | Handler::Passthrough | Handler::Absent => {
                 Invocation::Http(HttpInvocation {
                     method,
@@ -74,7 +81,7 @@ impl Invocation {
     pub(super) fn placeholders(&self) -> impl Iterator<Item = &str> {
         let endpoint = match self {
             Invocation::Http(http) => http.endpoint.as_str(),
-            Invocation::Mcp(_) | Invocation::Cli => "",
+            Invocation::Mcp(_) | Invocation::Cli | Invocation::Files(_) => "",
         };
         placeholders(endpoint)
     }
@@ -84,7 +91,23 @@ impl Invocation {
     pub fn is_program(&self) -> bool {
         match self {
             Invocation::Cli => true,
-            Invocation::Http(_) | Invocation::Mcp(_) => false,
+            Invocation::Http(_) | Invocation::Mcp(_) | Invocation::Files(_) => false,
+        }
+    }
+
+    /// Whether the executor reads the arguments itself, and the schema only describes them.
+    pub fn reads_arguments_itself(&self) -> bool {
+        match self {
+            Invocation::Files(_) => true,
+            Invocation::Http(_) | Invocation::Mcp(_) | Invocation::Cli => false,
+        }
+    }
+
+    /// The schema of a tool whose manifest has none.
+    pub(super) fn own_schema(&self) -> Option<Value> {
+        match self {
+            Invocation::Files(operation) => Some(operation.schema()),
+            Invocation::Http(_) | Invocation::Mcp(_) | Invocation::Cli => None,
         }
     }
 
@@ -92,8 +115,8 @@ impl Invocation {
     pub fn listed_method(&self) -> &Method {
         match self {
             Invocation::Http(http) => &http.method,
-            Invocation::Mcp(_) => &Method::POST,
-            Invocation::Cli => &Method::GET,
+            Invocation::Mcp(_) | Invocation::Files(FileOperation::Upload) => &Method::POST,
+            Invocation::Cli | Invocation::Files(FileOperation::Download) => &Method::GET,
         }
     }
 
@@ -102,7 +125,7 @@ impl Invocation {
         match self {
             Invocation::Http(http) => &http.endpoint,
             Invocation::Mcp(mcp) => &mcp.remote_name,
-            Invocation::Cli => "",
+            Invocation::Cli | Invocation::Files(_) => "",
         }
     }
 }
@@ -132,7 +155,7 @@ fn read_method(s: &mut Section<'_>) -> Method {
 }
 
 /// Without the provider's name in front.
-fn own_name<'a>(name: &'a str, provider: &str) -> &'a str {
+pub(super) fn own_name<'a>(name: &'a str, provider: &str) -> &'a str {
     let own = name.strip_prefix(provider);
     own.and_then(|own| own.strip_prefix(':')).unwrap_or(name)
 }

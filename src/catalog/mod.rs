@@ -3,6 +3,7 @@
 pub mod captures;
 pub mod cli;
 mod cost;
+pub mod files;
 mod invocation;
 pub mod listing_cache;
 pub mod mcp;
@@ -88,6 +89,10 @@ impl Catalog {
                 catalog.add_operations(&provider, openapi, specs, inline, warnings);
             } else if provider.cli().is_some() && tables.is_empty() {
                 catalog.add(Tool::of_program(&provider), warnings);
+            } else if matches!(provider.handler, Handler::FileManager(_)) && tables.is_empty() {
+                for tool in files::builtin_tools(&provider) {
+                    catalog.add(tool, warnings);
+                }
             } else if provider.has_written_tools() {
                 for (index, table) in tables.into_iter().enumerate() {
                     let tool =
@@ -239,10 +244,12 @@ impl Catalog {
         self.public
     }
 
-    /// Whether there are tools to call, now or once an MCP server has listed its own.
+    /// Whether manifests have tools to call, now or once an MCP server has listed its own. The file
+    /// tools that are there without a manifest don't count.
     pub fn offers_tools(&self) -> bool {
         let mut providers = self.providers.iter();
-        self.public > 0 || providers.any(|one| one.mcp().is_some() && !one.internal)
+        self.public().any(|tool| !tool.provider.is_builtin())
+            || providers.any(|one| one.mcp().is_some() && !one.internal)
     }
 
     /// Tools that are listed: not internal, not expired.
@@ -451,13 +458,15 @@ mod tests {
     #[test]
     fn every_documented_field_is_read() {
         use crate::config::fields;
-        for handler in ["http", "openapi", "xai", "mcp", "cli"] {
+        for handler in ["http", "openapi", "xai", "mcp", "cli", "file_manager"] {
             let mut provider = fields::sample_table("provider");
             for (key, value) in [("handler", handler), ("auth_type", "none")] {
                 provider.insert(key.into(), value.into());
             }
             provider.remove("egress");
             provider.remove("mcp_url_env");
+            // It would have to name one of the destinations.
+            provider.remove("upload_default_destination");
             if handler == "mcp" {
                 provider.insert("mcp_transport".into(), "http".into());
                 // Only for a server that ati starts.
@@ -465,6 +474,7 @@ mod tests {
                 provider.insert("mcp_url_env".into(), "THEIR_URL".into());
             }
             let mut tool = fields::sample_table("tools");
+            tool.insert("endpoint".into(), "download".into());
             tool.insert("examples".into(), toml::Value::Array(Vec::new()));
             let mut manifest = toml::Table::new();
             manifest.insert("provider".into(), provider.into());

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use super::cli::Cli;
+use super::files::{self, FileManager};
 use super::mcp::{Mcp, Transport};
 use super::openapi::Selection;
 use super::outbound::{BaseUrl, Inject, Outbound, Program, is_credential};
@@ -56,6 +57,8 @@ pub enum Handler {
     Mcp(Box<Mcp>),
     /// A program that ati runs for each call.
     Cli(Box<Cli>),
+    /// Downloads, and uploads to these destinations.
+    FileManager(FileManager),
     /// Routes, no tools.
     Passthrough,
     /// A handler that this build doesn't have: no tools.
@@ -223,7 +226,11 @@ impl Provider {
                 (owned(cli.keys()), Handler::Cli(Box::new(cli)))
             }
             HandlerKind::Passthrough => (Vec::new(), Handler::Passthrough),
-            HandlerKind::FileManager | HandlerKind::Unknown(_) => (Vec::new(), Handler::Absent),
+            HandlerKind::FileManager => {
+                let manager = FileManager::read(s, warnings);
+                (owned(manager.keys()), Handler::FileManager(manager))
+            }
+            HandlerKind::Unknown(_) => (Vec::new(), Handler::Absent),
         };
     }
 
@@ -252,6 +259,11 @@ impl Provider {
             Handler::OpenApi(openapi) => Some(&openapi.base_url),
             _ => None,
         }
+    }
+
+    /// Whether it is there without a manifest.
+    pub fn is_builtin(&self) -> bool {
+        files::is_builtin(&self.file)
     }
 
     /// Its URL as the manifest has it, for messages and cache keys; empty where there is none.
@@ -289,7 +301,7 @@ impl Provider {
     /// Whether the `[[tools]]` of its manifest are its tools.
     pub fn has_written_tools(&self) -> bool {
         match &self.handler {
-            Handler::Http(_) | Handler::Mcp(_) => true,
+            Handler::Http(_) | Handler::Mcp(_) | Handler::FileManager(_) => true,
             Handler::Cli(cli) => !cli.command.is_empty(),
             Handler::OpenApi(_) | Handler::Passthrough | Handler::Absent => false,
         }

@@ -90,6 +90,7 @@ impl Tool {
         let scope = s.take("scope").or_else(|| default_scope(&name, provider));
         let invocation = Invocation::read(s, &name, provider);
         let input: Option<Value> = s.take("input_schema");
+        let input = input.or_else(|| invocation.own_schema());
         let mut response = s.section("response");
         let extract: Option<String> = response.take("extract");
         let format: Option<toml::Value> = response.take("format");

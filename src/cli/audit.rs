@@ -164,6 +164,7 @@ impl<'a> RemoteCall<'a> {
             agent_sub: claim("sub").unwrap_or("unknown"),
             job_id: claim("job_id"),
             sandbox_id: claim("sandbox_id"),
+            file: None,
             request_id: self.request_id,
             error: failure.map(|failure| {
                 text::clip_chars(&failure.one_line(), audit::LONGEST_ERROR).to_owned()

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, watch};
 
+use super::interrupt::{Ended, interruptible};
 use super::run::outputs::place_local;
 use super::run::unknown_tool;
 use super::{audit, output, problem_failure, runtime};
@@ -15,11 +16,12 @@ use crate::api::{self, RunningCalls, Services};
 use crate::auth::Identity;
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{TokenFault, Verifier};
-use crate::call::{self, Args, Context, Counting, Output};
+use crate::call::{self, Args, Context, Counting, Finished, Output};
 use crate::catalog::mcp::{Listing, Listings};
 use crate::catalog::{Catalog, Provider, ResultFormat, Tool, listing_cache};
 use crate::clock::unix_now;
 use crate::config::{Environment, FileSettings, KeyringSettings, Settings, ToolSettings};
+use crate::egress;
 use crate::error::{CallError, Code, ExecError, Failure};
 use crate::exec::cli::Surroundings;
 use crate::exec::mcp::{McpError, ToolListing};
@@ -95,49 +97,12 @@ impl Local {
         args: Args,
         watcher: Option<Watcher<'_>>,
     ) -> Result<Answered, Failure> {
-        let known = self.catalog().find(name);
-        let unlisted = match known {
-            Some(_) => None,
-            None => self.catalog().server_of(name),
-        };
-        // A call that will be refused needs no credential.
-        let called = known
-            .filter(|tool| tool.is_allowed(&self.identity.scopes))
-            .map(|tool| &tool.provider);
-        self.with_session(called.or(unlisted), async |session| {
-            let mut snapshot = session.snapshot.clone();
-            if let Some(provider) = unlisted {
-                let listing = session
-                    .list(provider)
-                    .await
-                    .map_err(listing_failure)?
-                    .listing;
-                self.cache_listing(provider, &listing);
-                snapshot = add_listing(&snapshot, provider, listing);
-            }
-            let request = call::Request {
-                request_id: RequestId::generate(),
-                name,
-                args,
-                identity: &self.identity,
-                upstream_url: None,
-                trail: &CallTrail::default(),
-                native: false,
-            };
-            let context = Context {
-                catalog: &snapshot.catalog,
-                surroundings: Surroundings::Callers,
-                watcher,
-                ..session.context()
-            };
-            let outcome = call::run(request, context).await;
-            let finished = outcome.map_err(|error| match error {
-                CallError::UnknownTool(name) => unknown_tool(&name),
-                error => with_key_hint(error, called.or(unlisted), &session.snapshot.keyring),
-            })?;
-            let is_program = known.is_some_and(|tool| tool.invocation.is_program());
+        let callee = self.callee(name);
+        self.with_session(callee.provider(), async |session| {
+            let call = self.call_in(session, name, args, &callee, watcher);
+            let finished = call.await?;
             let result = match finished.output {
-                Output::WithFiles(json) if is_program => place_local(json).await?,
+                Output::WithFiles(json) if finished.is_program => place_local(json).await?,
                 output => loaded(output).await?,
             };
             Ok(Answered {
@@ -147,6 +112,72 @@ impl Local {
                 is_program: finished.is_program,
             })
         })?
+    }
+
+    /// Call a tool that moves a file. A signal ends the call, and `then` with it.
+    pub fn transfer<T>(
+        &self,
+        name: &str,
+        args: Args,
+        watcher: Option<Watcher<'_>>,
+        then: impl AsyncFnOnce(Finished) -> Result<T, Failure>,
+    ) -> Result<Ended<T>, Failure> {
+        let callee = self.callee(name);
+        self.with_session(callee.provider(), async |session| {
+            let call = self.call_in(session, name, args, &callee, watcher);
+            interruptible(async { then(call.await?).await }).await
+        })?
+    }
+
+    fn callee(&self, name: &str) -> Callee<'_> {
+        let known = self.catalog().find(name);
+        Callee {
+            // A call that will be refused needs no credential.
+            called: known
+                .filter(|tool| tool.is_allowed(&self.identity.scopes))
+                .map(|tool| &tool.provider),
+            unlisted: match known {
+                Some(_) => None,
+                None => self.catalog().server_of(name),
+            },
+        }
+    }
+
+    async fn call_in(
+        &self,
+        session: &Session,
+        name: &str,
+        args: Args<'_>,
+        callee: &Callee<'_>,
+        watcher: Option<Watcher<'_>>,
+    ) -> Result<Finished, Failure> {
+        let mut snapshot = session.snapshot.clone();
+        if let Some(provider) = callee.unlisted {
+            let listed = session.list(provider).await;
+            let listing = listed.map_err(listing_failure)?.listing;
+            self.cache_listing(provider, &listing);
+            snapshot = add_listing(&snapshot, provider, listing);
+        }
+        let request = call::Request {
+            request_id: RequestId::generate(),
+            name,
+            args,
+            identity: &self.identity,
+            upstream_url: None,
+            trail: &CallTrail::default(),
+            native: false,
+        };
+        let context = Context {
+            catalog: &snapshot.catalog,
+            surroundings: Surroundings::Callers,
+            watcher,
+            ..session.context()
+        };
+        let outcome = call::run(request, context).await;
+        outcome.map_err(|error| match error {
+            CallError::UnknownTool(name) => unknown_tool(&name),
+            error => with_key_hint(error, callee.provider(), &session.snapshot.keyring),
+        })
     }
 
     /// List the tools of every MCP server whose cached listing is missing or old. A server that
@@ -322,6 +353,19 @@ impl Local {
     }
 }
 
+/// Whose tool a call is for.
+struct Callee<'a> {
+    called: Option<&'a Arc<Provider>>,
+    /// An MCP server that has to be asked for its tools first.
+    unlisted: Option<&'a Arc<Provider>>,
+}
+
+impl<'a> Callee<'a> {
+    fn provider(&self) -> Option<&'a Arc<Provider>> {
+        self.called.or(self.unlisted)
+    }
+}
+
 /// What a call gave.
 pub struct Answered {
     /// JSON text, in memory: a command formats it as a whole before it prints it.
@@ -333,7 +377,7 @@ pub struct Answered {
     pub is_program: bool,
 }
 
-async fn loaded(output: Output) -> Result<Box<RawValue>, Failure> {
+pub async fn loaded(output: Output) -> Result<Box<RawValue>, Failure> {
     let answer = match output {
         Output::Raw(raw) => Answer::Memory(raw),
         Output::Spooled(json) => Answer::Spooled(json),
@@ -378,6 +422,10 @@ fn settings(env: &Environment) -> Settings {
             allow_empty: false,
         },
         guard: env.guard,
+        egress: egress::Settings {
+            downloads: env.downloads.clone(),
+            ..egress::Settings::default()
+        },
         audit_file: audit::path(env),
         jwt: env.jwt(),
         tools: ToolSettings {

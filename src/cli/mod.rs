@@ -4,6 +4,7 @@
 mod audit;
 mod auth;
 mod check;
+mod cleanup;
 mod complete;
 mod demo;
 mod doctor;

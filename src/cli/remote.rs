@@ -1,35 +1,36 @@
 //! Commands through a proxy: the client for the server that `ATI_PROXY_URL` names.
 
+mod exchange;
+mod receive;
 mod refused;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
-use http::header::{CONTENT_TYPE, DATE, WWW_AUTHENTICATE};
+use http::header::{CONTENT_TYPE, DATE};
 use http::{HeaderMap, Method};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::time::timeout;
 use url::Url;
 
+pub use exchange::{Opened, Upload};
 pub use refused::{TokenRefusal, signature_hint};
 
-use super::interrupt::Interrupts;
-use super::run::outputs::{Files, Incoming, Named};
+use super::run::outputs::Named;
 use super::transport::NoAnswer;
 use super::{problem_failure, runtime};
 use crate::auth::sandbox::{self, SandboxKey};
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::signature;
-use crate::call::{FILES_HEADER, HANDLER_HEADER, WARNING_HEADER};
-use crate::catalog::{ResultFormat, result_format};
+use crate::catalog::ResultFormat;
 use crate::clock::unix_now;
 use crate::config;
 use crate::egress::{self, ClientIdentity};
 use crate::error::{Code, Failure, UpstreamFault};
-use crate::request_id::{self, RequestId};
+use crate::request_id::RequestId;
+use exchange::Prepared;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -183,26 +184,29 @@ impl Remote {
         let body = serde_json::to_string(&body)
             .map_err(|e| Failure::new(Code::ExecutionFailed, "the call").because(e))?;
         let named = Named::new(words, args);
-        let (answer, files) = self.exchange(Method::POST, "call", &[], Some(body), Some(&named))?;
+        let (answer, files) = self.call_receiving(body, &named)?;
         *request_id = answer.request_id;
+        let called = self.called(answer)?;
+        match files {
+            Some(files) => called.with_files(files),
+            None => Ok(called),
+        }
+    }
+
+    /// What an answer of `/call` says.
+    pub fn called(&self, answer: Response) -> Result<Called, Failure> {
         if answer.status != 200 {
             return Err(answer.failure(&self.caller));
         }
         let envelope: Envelope =
             serde_json::from_str(&answer.body).map_err(|e| not_json(NOT_ATI, e))?;
         match (envelope.error, envelope.result) {
-            (None, Some(result)) => {
-                let (result, unwritten) = match files {
-                    Some(files) => files.place(result)?,
-                    None => (result, Vec::new()),
-                };
-                Ok(Called {
-                    result,
-                    format: answer.format,
-                    warnings: answer.warning.into_iter().chain(unwritten).collect(),
-                    is_program: answer.is_program,
-                })
-            }
+            (None, Some(result)) => Ok(Called {
+                result,
+                format: answer.format,
+                warnings: answer.warning.into_iter().collect(),
+                is_program: answer.is_program,
+            }),
             (None, None) => Err(not_ati()),
             (Some(error), _) => {
                 let message = format!("Proxy error (200): {error}");
@@ -240,65 +244,26 @@ impl Remote {
         query: &[(&str, &str)],
         body: Option<String>,
     ) -> Result<Response, Failure> {
-        let (response, _) = self.exchange(method, path, query, body, None)?;
-        Ok(response)
-    }
-
-    /// As [`Remote::ask`]. Files in the answer are taken out of it, if the caller of a tool `named`
-    /// where they belong.
-    fn exchange(
-        &self,
-        method: Method,
-        path: &str,
-        query: &[(&str, &str)],
-        body: Option<String>,
-        named: Option<&Named>,
-    ) -> Result<(Response, Option<Files>), Failure> {
-        let url = self.url(path, query);
-        let path = url.path().to_owned();
-        let tls = url.scheme() == "https";
-        let client = self.client()?;
-        let mut request = self.request(&client, method, url);
+        let mut prepared = self.prepare(&method, path, query)?;
+        prepared.request = prepared.request.timeout(self.timeout);
         if let Some(body) = body {
             let json = http::HeaderValue::from_static("application/json");
-            request = request.header(CONTENT_TYPE, json).body(body);
+            prepared.request = prepared.request.header(CONTENT_TYPE, json).body(body);
         }
-        let failed = |e| no_answer(e, tls);
-        runtime()?.block_on(async {
-            let (sent, begun) = (unix_now(), Instant::now());
-            let answered = timeout(self.timeout, request.send()).await;
-            let response = answered.map_err(|_| self.timed_out())?.map_err(failed)?;
-            let (headers, status) = (response.headers(), response.status());
-            let named = named.filter(|_| status.as_u16() == 200 && may_hold_files(headers));
-            let text = |name| headers.get(name)?.to_str().ok().map(str::to_owned);
-            let id = text(request_id::HEADER);
-            let mut answer = Response {
-                request_id: id.and_then(|id| RequestId::parse(&id)),
-                status: status.as_u16(),
-                format: text(result_format::HEADER)
-                    .and_then(|name| ResultFormat::named(&name))
-                    .unwrap_or_default(),
-                warning: text(WARNING_HEADER),
-                is_program: text(HANDLER_HEADER).as_deref() == Some("cli"),
-                reason: status.canonical_reason().unwrap_or_default(),
-                is_json: text(CONTENT_TYPE.as_str())
-                    .is_some_and(|kind| kind.starts_with("application/json")),
-                challenge: text(WWW_AUTHENTICATE.as_str()),
-                signature_status: text("x-signature-status"),
-                clock_ahead: clock_ahead(headers, sent, unix_now()),
-                path,
-                body: String::new(),
-            };
-            let Some(named) = named else {
-                let left = self.timeout.saturating_sub(begun.elapsed());
-                let text = timeout(left, response.text()).await;
-                answer.body = text.map_err(|_| self.timed_out())?.map_err(failed)?;
-                return Ok((answer, None));
-            };
-            let (rest, files) = self.receive(response, named, &failed).await?;
-            answer.body = rest;
-            Ok((answer, Some(files)))
-        })
+        runtime()?.block_on(async { prepared.open().await?.read().await })
+    }
+
+    /// A request, signed where there is a secret.
+    fn prepare(
+        &self,
+        method: &Method,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<Prepared, Failure> {
+        let url = self.url(path, query);
+        let (path, tls) = (url.path().to_owned(), url.scheme() == "https");
+        let request = self.request(&self.client()?, method.clone(), url);
+        Ok(Prepared { request, path, tls })
     }
 
     fn url(&self, path: &str, query: &[(&str, &str)]) -> Url {
@@ -369,12 +334,11 @@ impl Remote {
     /// Why the proxy answered like this.
     pub async fn refused(response: reqwest::Response) -> Failure {
         let (sent, path) = (unix_now(), response.url().path().to_owned());
-        let tls = response.url().scheme() == "https";
         let caller = Remote::from_environment().ok().flatten();
-        match (Response::read(response, path, sent).await, caller) {
+        match (Opened::new(response, path, sent).read().await, caller) {
             (Ok(answer), Some(remote)) => answer.failure(&remote.caller),
             (Ok(_), None) => not_ati(),
-            (Err(e), _) => no_answer(e, tls),
+            (Err(failure), _) => failure,
         }
     }
 }
@@ -384,65 +348,6 @@ pub struct Unanswered {
     pub failure: Failure,
     /// The proxy can't have received it.
     pub is_unsent: bool,
-}
-
-impl Response {
-    async fn read(response: reqwest::Response, path: String, sent: u64) -> reqwest::Result<Self> {
-        let (headers, status) = (response.headers(), response.status());
-        let text = |name| headers.get(name)?.to_str().ok().map(str::to_owned);
-        let id = text(request_id::HEADER);
-        Ok(Response {
-            request_id: id.and_then(|id| RequestId::parse(&id)),
-            status: status.as_u16(),
-            format: text(result_format::HEADER)
-                .and_then(|name| ResultFormat::named(&name))
-                .unwrap_or_default(),
-            warning: text(WARNING_HEADER),
-            reason: status.canonical_reason().unwrap_or_default(),
-            is_json: text(CONTENT_TYPE.as_str())
-                .is_some_and(|kind| kind.starts_with("application/json")),
-            challenge: text(WWW_AUTHENTICATE.as_str()),
-            signature_status: text("x-signature-status"),
-            clock_ahead: clock_ahead(headers, sent, unix_now()),
-            path,
-            body: response.text().await?,
-        })
-    }
-
-    /// An answer with files takes as long as it takes, while it comes.
-    async fn receive(
-        &self,
-        mut response: reqwest::Response,
-        named: &Named,
-        failed: &impl Fn(reqwest::Error) -> Failure,
-    ) -> Result<(String, Files), Failure> {
-        let mut incoming = Incoming::new(named);
-        let mut interrupts = Interrupts::default();
-        loop {
-            let next = timeout(self.timeout, response.chunk());
-            let next = interrupts.race(incoming.leaves_traces(), next).await?;
-            match next.map_err(|_| self.timed_out())?.map_err(failed)? {
-                Some(piece) => incoming.push(&piece)?,
-                None => break,
-            }
-        }
-        let (rest, files) = incoming.finish()?;
-        let rest = String::from_utf8(rest).map_err(|_| not_ati())?;
-        Ok((rest, files))
-    }
-
-    fn timed_out(&self) -> Failure {
-        let seconds = self.timeout.as_secs();
-        let fault = UpstreamFault::Timeout.words();
-        let message = format!("Proxy request failed: {fault} for {seconds} s");
-        Failure::new(Code::ProviderTimeout, message).hint("ATI_PROXY_URL says where the proxy is")
-    }
-}
-
-/// Whether ati put files into the answer. An upstream of the proxy can write an answer that looks
-/// the same, so a proxy of this kind says it; an older one says nothing, and sends no request id.
-fn may_hold_files(headers: &HeaderMap) -> bool {
-    headers.contains_key(FILES_HEADER) || !headers.contains_key(request_id::HEADER)
 }
 
 /// By how many seconds the clock that wrote `Date` is ahead. Nothing is known about where between
@@ -509,7 +414,7 @@ fn client_identity() -> Result<Option<ClientIdentity>, Failure> {
 
 const NOT_ATI: &str = "Proxy request failed: its answer is not that of an ATI proxy";
 
-fn not_ati() -> Failure {
+pub fn not_ati() -> Failure {
     Failure::new(Code::UpstreamError, NOT_ATI).hint("ATI_PROXY_URL says where the proxy is")
 }
 

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::jwt::{JwtSettings, KeySource};
 use crate::auth::token::{DEFAULT_AUDIENCE, Expectations};
-use crate::egress::Guard;
+use crate::egress::{Allowlist, Guard};
 use crate::error::Problem;
 use crate::keyring::Secret;
 
@@ -52,6 +52,12 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
         "ATI_DIR",
         "`~/.ati`",
         "Folder with manifests, keyring, credentials and skills. `--ati-dir` wins.",
+    ),
+    (
+        "ATI_DOWNLOAD_ALLOWLIST",
+        "unset",
+        "Comma-separated hosts that `file_manager:download` may fetch from: `example.com`, or \
+         `*.example.com` for it and every name below it. Each redirect is checked, too.",
     ),
     (
         "ATI_INSECURE",
@@ -166,6 +172,7 @@ pub struct Environment {
     /// key to verify with.
     pub private_key: bool,
     pub guard: Guard,
+    pub downloads: Allowlist,
     pub audit_file: Option<PathBuf>,
     /// `ATI_CLI_MAX_OUTPUT_BYTES`.
     pub max_captured_bytes: u64,
@@ -189,6 +196,7 @@ impl Default for Environment {
             audiences: None,
             private_key: false,
             guard: Guard::Off,
+            downloads: Allowlist::default(),
             audit_file: None,
             max_captured_bytes: MAX_CAPTURED_BYTES,
             problems: Vec::new(),
@@ -209,6 +217,7 @@ impl Environment {
                 None
             }
         };
+        let mut no_hosts = false;
         let mut filled = |name: &str| text(name).filter(|value| !value.trim().is_empty());
         let mut env = Environment {
             ati_dir: ati_dir(),
@@ -240,6 +249,17 @@ impl Environment {
         env.audit_file = filled("ATI_AUDIT_FILE").map(PathBuf::from);
         let captured = captured_bytes(filled("ATI_CLI_MAX_OUTPUT_BYTES").as_deref());
         env.max_captured_bytes = captured.unwrap_or(MAX_CAPTURED_BYTES);
+        if let Some(list) = filled("ATI_DOWNLOAD_ALLOWLIST") {
+            const KEY: &str = "ATI_DOWNLOAD_ALLOWLIST";
+            env.downloads = Allowlist::parse(&list);
+            let unusable = env.downloads.unusable().map(|pattern| {
+                let message = format!("'{pattern}' is no host and no *.host: it allows nothing");
+                Problem::new(message).key(KEY)
+            });
+            env.warnings.extend(unusable);
+            // Taken for unset, it would allow every host.
+            no_hosts = env.downloads.is_empty();
+        }
         let insecure = match filled("ATI_INSECURE").as_deref().map(str::trim) {
             None | Some("0" | "false") => Some(false),
             Some("1" | "true") => Some(true),
@@ -251,6 +271,9 @@ impl Environment {
         // Set but empty is kept: it must refuse to start, not turn authentication off.
         env.public_key = std::env::var_os("ATI_JWT_PUBLIC_KEY");
         env.secret = text("ATI_JWT_SECRET").map(Zeroizing::new);
+        if no_hosts {
+            problems.push(Problem::new("it names no host").key("ATI_DOWNLOAD_ALLOWLIST"));
+        }
         if insecure.is_none() {
             problems.push(Problem::new("expected 1, true, 0 or false").key("ATI_INSECURE"));
         }

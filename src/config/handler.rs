@@ -62,12 +62,9 @@ impl HandlerKind {
             | HandlerKind::OpenApi
             | HandlerKind::Mcp
             | HandlerKind::Cli
+            | HandlerKind::FileManager
             | HandlerKind::Passthrough
             | HandlerKind::Xai => None,
-            HandlerKind::FileManager => Some(format!(
-                "handler '{}' is not part of this build; its tools are absent",
-                self.name()
-            )),
             HandlerKind::Unknown(name) => {
                 let offer = offer(name, &Self::NAMES);
                 Some(format!(
@@ -119,8 +116,8 @@ mod tests {
         let absence = |name: &str| HandlerKind::from(name).absence();
         assert_eq!(absence("mcp"), None);
         assert_eq!(
-            absence("file_manager").as_deref(),
-            Some("handler 'file_manager' is not part of this build; its tools are absent")
+            absence("cli").as_deref(),
+            Some("handler 'cli' is not part of this build; its tools are absent")
         );
         assert_eq!(
             absence("opnapi").as_deref(),

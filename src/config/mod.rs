@@ -166,7 +166,10 @@ fn compose(
         passthrough: flags.enable_passthrough || conf.passthrough.enabled.unwrap_or(false),
         forward_request_id: conf.passthrough.forward_request_id.unwrap_or(false),
         signature: conf.signature.resolve(flags, problems),
-        egress: conf.egress.resolve(path, problems),
+        egress: egress::Settings {
+            downloads: env.downloads.clone(),
+            ..conf.egress.resolve(path, problems)
+        },
         guard: env.guard,
         tools: ToolSettings {
             max_captured_bytes: env.max_captured_bytes,

@@ -84,6 +84,30 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Every table of a table whose keys are names. Keys that `read` doesn't take are warnings.
+    pub fn named(
+        &mut self,
+        key: &'static str,
+        warnings: &mut Vec<Problem>,
+        mut read: impl FnMut(&str, &mut Section<'_>),
+    ) {
+        let tables: Table = self.take(key).unwrap_or_default();
+        for (name, value) in tables {
+            let label = format!("{key}.{name}");
+            let Value::Table(table) = value else {
+                self.problem(
+                    &label,
+                    format!("expected a table, found {}", value.type_str()),
+                );
+                continue;
+            };
+            let label = self.name(&label);
+            let mut item = Section::item(self.file, &label, table, self.problems);
+            read(&name, &mut item);
+            item.finish_leniently(warnings);
+        }
+    }
+
     pub fn problem(&mut self, key: &str, message: impl Into<String>) {
         let problem = Problem::new(message).file(self.file).key(self.name(key));
         self.problems.push(problem);

@@ -17,7 +17,7 @@ use rustls::ClientConfig;
 use super::address::is_public;
 use super::guard::{Blocked, Guard};
 use super::resolve::Resolver;
-use super::{ClientIdentity, Settings, Unresolved, roots};
+use super::{Allowlist, ClientIdentity, Settings, Unresolved, roots};
 use crate::error::{Problem, UpstreamFault};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,6 +38,9 @@ pub struct Clients {
     ca: Option<Vec<u8>>,
     tls: OnceLock<ClientConfig>,
     made: Mutex<HashMap<(ThreadId, Option<IpAddr>), reqwest::Client>>,
+    /// The same settings with the guard on, and with it off.
+    public_only: OnceLock<Box<Clients>>,
+    unguarded: OnceLock<Box<Clients>>,
 }
 
 impl Clients {
@@ -52,7 +55,32 @@ impl Clients {
             ca: ca_file.and_then(|path| crate::files::read(path).ok()),
             tls: OnceLock::new(),
             made: Mutex::default(),
+            public_only: OnceLock::new(),
+            unguarded: OnceLock::new(),
         }
+    }
+
+    /// Clients that reach public addresses only, whatever the guard: for URLs that a server named.
+    pub fn public_only(&self) -> &Clients {
+        self.guarded_by(Guard::On, &self.public_only)
+    }
+
+    /// Clients without a guard, for servers that the operator wrote into a manifest and that no
+    /// caller has a say in.
+    pub fn unguarded(&self) -> &Clients {
+        self.guarded_by(Guard::Off, &self.unguarded)
+    }
+
+    fn guarded_by<'a>(&'a self, guard: Guard, made: &'a OnceLock<Box<Clients>>) -> &'a Clients {
+        if self.guard == guard {
+            return self;
+        }
+        made.get_or_init(|| Box::new(Clients::new(&self.settings, guard, self.resolver.clone())))
+    }
+
+    /// Where files may be downloaded from.
+    pub fn downloads(&self) -> &Allowlist {
+        &self.settings.downloads
     }
 
     pub fn id(&self) -> u64 {

@@ -2,6 +2,7 @@
 //! trusted certificates.
 
 pub mod address;
+mod allowlist;
 mod client;
 mod error;
 mod guard;
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
+pub use allowlist::Allowlist;
 pub use client::{Clients, fault, proxy_client, proxy_client_as};
 pub use error::EgressError;
 pub use guard::{Blocked, Guard};
@@ -65,6 +67,8 @@ pub struct Settings {
     pub source: Option<IpAddr>,
     /// Source addresses by the names that providers use for them.
     pub named: BTreeMap<String, IpAddr>,
+    /// `ATI_DOWNLOAD_ALLOWLIST`: where files may be downloaded from.
+    pub downloads: Allowlist,
 }
 
 impl Settings {

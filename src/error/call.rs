@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::Code;
+use super::{Code, FileFault};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
@@ -65,6 +65,9 @@ pub enum CallError {
         /// The answer, as JSON text.
         raw: String,
     },
+    /// The file that the call sends or asks for.
+    #[error(transparent)]
+    File(#[from] FileFault),
     /// There is no room for the call at the moment.
     #[error("Too busy: {0}")]
     Busy(Shortage),
@@ -80,6 +83,10 @@ pub enum Shortage {
     Memory,
     #[error("the temporary files of all calls together would need more than max_spool_bytes")]
     Spool,
+    #[error("the files of all calls together would need more than [files] spool_bytes")]
+    FileSpool,
+    #[error("too many files of this caller wait to be used")]
+    Files,
     #[error("too many calls wait to be worked on")]
     Queue,
     #[error("the call's time was over before it was worked on")]
@@ -92,6 +99,8 @@ impl Shortage {
         match self {
             Shortage::Memory => "memory_full",
             Shortage::Spool => "spool_full",
+            Shortage::FileSpool => "file_spool_full",
+            Shortage::Files => "too_many_files",
             Shortage::Queue => "compute_full",
             Shortage::Time => "compute_timeout",
         }
@@ -124,11 +133,49 @@ impl UpstreamFailure {
     }
 }
 
+/// The status of a call whose executor failed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ExecStatus {
+    BadRequest,
+    Forbidden,
+    TooLarge,
+    #[default]
+    BadGateway,
+    Unavailable,
+    /// A disk of ati's machine is full.
+    NoSpace,
+    Internal,
+    /// The upstream's own, as far as it is the status of an error.
+    Upstream(u16),
+}
+
+impl ExecStatus {
+    fn code(self) -> StatusCode {
+        match self {
+            ExecStatus::BadRequest => StatusCode::BAD_REQUEST,
+            ExecStatus::Forbidden => StatusCode::FORBIDDEN,
+            ExecStatus::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            ExecStatus::BadGateway => StatusCode::BAD_GATEWAY,
+            ExecStatus::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            ExecStatus::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
+            ExecStatus::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            ExecStatus::Upstream(status) => {
+                StatusCode::from_u16(status.clamp(400, 599)).unwrap_or(StatusCode::BAD_GATEWAY)
+            }
+        }
+    }
+}
+
 /// What an executor's error type tells the pipeline. Executors implement it in their own folder, so
 /// that a new one changes nothing here.
 pub trait ExecFailure: Error + Send + Sync + 'static {
-    /// Stands before the error's text: `Upstream API error`.
+    /// Stands before the error's text: `Upstream API error`. Empty where the text says it all.
     fn intro(&self) -> &'static str;
+
+    /// The status of the answer to `/call`. A shortage has its own.
+    fn status(&self) -> ExecStatus {
+        ExecStatus::default()
+    }
 
     /// The `outcome` label of `ati_tool_calls_total`.
     fn outcome(&self) -> &'static str;
@@ -176,7 +223,14 @@ impl ExecError {
     }
 
     pub fn audit_text(&self) -> String {
-        format!("{}: {}", self.0.intro(), self.0.audit_text())
+        self.introduced(&self.0.audit_text())
+    }
+
+    fn introduced(&self, text: &str) -> String {
+        match self.0.intro() {
+            "" => text.to_owned(),
+            intro => format!("{intro}: {text}"),
+        }
     }
 }
 
@@ -188,7 +242,7 @@ impl<F: ExecFailure> From<F> for ExecError {
 
 impl fmt::Display for ExecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.0.intro(), self.0)
+        f.write_str(&self.introduced(&self.0.to_string()))
     }
 }
 
@@ -224,7 +278,8 @@ impl CallError {
             CallError::Exec(error) if error.0.shortage().is_some() => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            CallError::Exec(_) => StatusCode::BAD_GATEWAY,
+            CallError::Exec(error) => error.0.status().code(),
+            CallError::File(fault) => fault.status(),
             CallError::Extraction { .. } | CallError::Internal(_) => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
@@ -245,6 +300,7 @@ impl CallError {
             CallError::ProviderDown { .. } => "provider_down",
             CallError::Exec(error) => error.outcome(),
             CallError::Extraction { .. } => "extraction",
+            CallError::File(fault) => fault.outcome(),
             CallError::Busy(shortage) => shortage.label(),
             CallError::Internal(_) => "internal",
         }
@@ -264,6 +320,7 @@ impl CallError {
             CallError::RateLimited { .. } => Code::RateExceeded,
             CallError::ProviderDown { .. } => Code::ProviderUnavailable,
             CallError::Exec(error) => error.code(),
+            CallError::File(fault) => fault.code(),
             CallError::Busy(_) => Code::ExecutionFailed,
             CallError::Extraction { .. } | CallError::Internal(_) => Code::ExecutionFailed,
         }

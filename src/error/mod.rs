@@ -7,6 +7,7 @@
 
 mod call;
 mod failure;
+mod file;
 mod http1;
 mod problem;
 mod refusal;
@@ -14,8 +15,9 @@ mod rpc;
 mod success;
 mod verdict;
 
-pub use call::{CallError, ExecError, ExecFailure, Shortage, UpstreamFailure};
+pub use call::{CallError, ExecError, ExecFailure, ExecStatus, Shortage, UpstreamFailure};
 pub use failure::{Cause, Code, Failure};
+pub use file::FileFault;
 pub use http1::{header_too_large_response, too_many_connections_response};
 pub use problem::{Advice, Intro, Problem, Weight};
 pub use refusal::{AfterRefusal, Refusal, RefusalBody, UpstreamFault};

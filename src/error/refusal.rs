@@ -63,6 +63,8 @@ pub enum Refusal {
     NotJson,
     /// A web page of another origin than the operator allows asks for `/mcp`.
     OriginDenied,
+    /// A file that can't be taken, or isn't there: `/files`.
+    File(Box<CallError>),
     /// An endpoint of the contract that this build doesn't serve yet, by its path.
     NotImplemented(&'static str),
     /// A defect of ati. The reason is in the log.
@@ -186,7 +188,7 @@ impl Refusal {
             Refusal::NotFound { .. } | Refusal::JwksNotConfigured | Refusal::NoSuchTool(_) => {
                 StatusCode::NOT_FOUND
             }
-            Refusal::Call(error) => error.status(),
+            Refusal::Call(error) | Refusal::File(error) => error.status(),
             Refusal::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::NotImplemented(_) => StatusCode::NOT_IMPLEMENTED,
             Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,
@@ -253,6 +255,7 @@ impl Refusal {
                 RefusalBody::Text("Expected request with `Content-Type: application/json`".into())
             }
             Refusal::OriginDenied => RefusalBody::Text("forbidden: origin not allowed".into()),
+            Refusal::File(error) => RefusalBody::Json(error.to_string().into()),
             Refusal::NotImplemented(path) => {
                 RefusalBody::Json(format!("not implemented: {path}").into())
             }
@@ -266,7 +269,7 @@ impl Refusal {
             Refusal::MethodNotAllowed { allow } => Some(("allow", (*allow).into())),
             Refusal::Overloaded | Refusal::TooManyConnections => Some(("retry-after", "1".into())),
             Refusal::Unauthenticated(fault) => Some(("www-authenticate", fault.challenge().into())),
-            Refusal::Call(error) => error
+            Refusal::Call(error) | Refusal::File(error) => error
                 .retry_after()
                 .map(|seconds| ("retry-after", seconds.to_string().into())),
             Refusal::Rpc(refusal) => refusal
@@ -322,7 +325,7 @@ impl Refusal {
             Refusal::JwksNotConfigured => "jwks_not_configured",
             Refusal::HelpNotConfigured => "help_not_configured",
             Refusal::NoSuchTool(_) => "no_such_tool",
-            Refusal::Call(error) => error.outcome(),
+            Refusal::Call(error) | Refusal::File(error) => error.outcome(),
             Refusal::Rpc(refusal) => refusal.error.label(),
             Refusal::NotJson => "not_json",
             Refusal::OriginDenied => "origin_denied",
@@ -357,10 +360,12 @@ impl Refusal {
             Refusal::Upstream(_) | Refusal::TooLarge | Refusal::TooManyConnections => {
                 AfterRefusal::Close
             }
-            Refusal::Call(error) => match error.as_ref() {
+            Refusal::Call(error) | Refusal::File(error) => match error.as_ref() {
                 // Where the body ends isn't known, or too far off.
                 CallError::UnreadableBody(_)
-                | CallError::Busy(Shortage::Memory | Shortage::Spool) => AfterRefusal::Close,
+                | CallError::Busy(Shortage::Memory | Shortage::Spool | Shortage::FileSpool) => {
+                    AfterRefusal::Close
+                }
                 CallError::InvalidRequest(_)
                 | CallError::UnknownTool(_)
                 | CallError::OutOfScope(_)
@@ -372,7 +377,8 @@ impl Refusal {
                 | CallError::ProviderDown { .. }
                 | CallError::Exec(_)
                 | CallError::Extraction { .. }
-                | CallError::Busy(Shortage::Queue | Shortage::Time)
+                | CallError::File(_)
+                | CallError::Busy(Shortage::Queue | Shortage::Time | Shortage::Files)
                 | CallError::StrayWords(_)
                 | CallError::Internal(_) => AfterRefusal::KeepOpen,
             },

@@ -7,6 +7,8 @@ use http::StatusCode;
 pub enum Success {
     /// The answer is in the body.
     Answered,
+    /// What was sent is kept.
+    Created,
     /// The request was taken, and there is nothing to say about it.
     Accepted,
 }
@@ -15,6 +17,7 @@ impl Success {
     pub fn status(self) -> StatusCode {
         match self {
             Success::Answered => StatusCode::OK,
+            Success::Created => StatusCode::CREATED,
             Success::Accepted => StatusCode::ACCEPTED,
         }
     }

@@ -13,6 +13,7 @@ pub mod cli;
 mod context;
 pub mod credentials;
 pub mod egress;
+pub mod files;
 pub mod http;
 mod json_with_files;
 pub mod mcp;

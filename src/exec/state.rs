@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::credentials::GeneratorRuns;
+use super::files::StoredFile;
 use super::{cli, mcp};
 use crate::budget::Budget;
 use crate::config::{FileSettings, ToolSettings};
 use crate::credential::{Attachment, CredentialError};
 use crate::keyring::CredentialFolder;
-use crate::runtime::{ComputePool, RateWindows, RenewingCache};
+use crate::runtime::{ComputePool, RateWindows, RenewingCache, StoredFiles};
 use crate::spool::Quota;
 
 pub struct SharedState {
@@ -25,6 +26,8 @@ pub struct SharedState {
     pub spools: Arc<Quota>,
     /// The disk space that files of `file_manager` and of programs may take together.
     pub file_spools: Arc<Quota>,
+    /// Files that wait for the next request of their caller.
+    pub files: Arc<StoredFiles<StoredFile>>,
     /// The memory that bodies of calls may take together.
     pub memory: Arc<Budget>,
     /// Where the work on calls is done that may take long.
@@ -42,6 +45,7 @@ impl SharedState {
             sessions: mcp::Sessions::default(),
             spools: Quota::new(limits.max_spool_bytes),
             file_spools: Quota::new(files.spool_bytes),
+            files: Arc::default(),
             memory: Budget::new(limits.max_memory_bytes),
             compute: Arc::default(),
         }

@@ -267,7 +267,8 @@ fn to_route(route: &Arc<Route>, request: &Parts, path: &str) -> Result<Forward, 
     })
 }
 
-fn host(request: &Parts) -> Option<&str> {
+/// Which host the caller asks.
+pub fn host(request: &Parts) -> Option<&str> {
     let header = request
         .headers
         .get(HOST)

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use http::HeaderValue;
 use pingora_core::connectors::TransportConnector;
 use pingora_error::Result;
 use pingora_proxy::Session;
@@ -8,7 +9,7 @@ use super::body::Upload;
 use super::{Ctx, refuse, respond, tunnel};
 use crate::api::{self, Services};
 use crate::error::Refusal;
-use crate::filters::Target;
+use crate::filters::{self, Target};
 use crate::route::Builtin;
 
 /// Answers built-ins and relays WebSockets. `Ok(false)` means that the answer is written,
@@ -67,7 +68,14 @@ async fn answer(
         left = upload.pump(session) => return Err(left),
     };
     match answered {
-        Ok(reply) => {
+        Ok(mut reply) => {
+            if snapshot
+                .routes
+                .serves_files(filters::host(session.req_header()))
+            {
+                let one = HeaderValue::from_static("1");
+                reply.headers.push((api::FILES_HEADER, one));
+            }
             let abandoned = services.abandon.subscribe();
             respond::reply(session, ctx, reply, &mut upload, abandoned).await
         }

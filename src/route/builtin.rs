@@ -28,17 +28,14 @@ pub enum Builtin {
     AdminKeysBulkRevoke,
     AdminKey,
     ProtectedResource,
+    Files,
+    File,
 }
 
 impl Builtin {
     /// The path as documentation and metrics show it.
     pub fn label(self) -> &'static str {
         ENDPOINTS[self as usize].label
-    }
-
-    /// Whether a configured route goes first: its path was no endpoint of existing deployments.
-    pub fn yields_to_routes(self) -> bool {
-        matches!(self, Builtin::ProtectedResource)
     }
 }
 
@@ -65,6 +62,14 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// Whether a route with this path goes first: existing deployments may have one there.
+    pub fn yields(&self) -> bool {
+        matches!(
+            self.kind,
+            Builtin::Files | Builtin::File | Builtin::ProtectedResource
+        )
+    }
+
     pub fn allows(&self, method: &Method) -> bool {
         self.allow
             .split(',')
@@ -90,7 +95,10 @@ const READ: &str = "GET,HEAD";
 const WRITE: &str = "POST";
 const PROTECTED_RESOURCE: &str = "/.well-known/oauth-protected-resource";
 
-pub static ENDPOINTS: [Endpoint; 23] = [
+/// Where files are put.
+pub const FILES: &str = "/files";
+
+pub static ENDPOINTS: [Endpoint; 25] = [
     endpoint(Builtin::Health, "/health", READ, Guard::Signature),
     endpoint(
         Builtin::Jwks,
@@ -174,6 +182,9 @@ pub static ENDPOINTS: [Endpoint; 23] = [
         READ,
         Guard::Open,
     ),
+    endpoint(Builtin::Files, FILES, "PUT", Guard::Token),
+    // No HEAD: a file can be taken once.
+    endpoint(Builtin::File, "/files/{id}", "GET", Guard::Token),
 ];
 
 /// The endpoint of a path. Most requests are for upstreams: they take one comparison of their
@@ -196,6 +207,8 @@ pub fn find(path: &str) -> Option<&'static Endpoint> {
         ("skills", Some(rest)) => skills(rest)?,
         ("skillati", Some(rest)) => remote(rest)?,
         ("admin", Some(rest)) => admin(rest)?,
+        ("files", None) => Builtin::Files,
+        ("files", Some(id)) if is_segment(id) => Builtin::File,
         _ => return None,
     };
     Some(&ENDPOINTS[kind as usize])
@@ -277,7 +290,8 @@ mod tests {
                 .label
                 .replace("{name}", "x:y")
                 .replace("{reference}", "r.md")
-                .replace("{hash}", "abc");
+                .replace("{hash}", "abc")
+                .replace("{id}", "abc");
             assert_eq!(find(&path), Some(endpoint), "{path}");
         }
     }

@@ -287,7 +287,7 @@ fn unreachable(raw: &RawRoute, manifest: &ManifestFile) -> Option<Problem> {
     let prefix = raw.path_prefix.as_deref()?.trim_end_matches('/');
     let message = if builtin::is_reserved(prefix) {
         format!("no request can reach this route: {prefix} and what is below it is ati's own")
-    } else if builtin::find(prefix).is_some() {
+    } else if builtin::find(prefix).is_some_and(|endpoint| !endpoint.yields()) {
         format!("{prefix} itself is ati's own; only paths below it reach this route")
     } else {
         return None;

@@ -139,11 +139,11 @@ impl Table {
     /// routes for any host, then endpoints that yield to routes.
     pub fn find(&self, host: Option<&str>, path: &str) -> Match<'_> {
         let endpoint = builtin::find(path);
+        if let Some(endpoint) = endpoint.filter(|endpoint| !endpoint.yields()) {
+            return Match::Endpoint(endpoint);
+        }
         let otherwise = endpoint.map_or(Match::Nothing, Match::Endpoint);
-        if endpoint.is_some_and(|endpoint| !endpoint.kind.yields_to_routes())
-            || self.routes.is_empty()
-            || builtin::is_reserved(path)
-        {
+        if self.routes.is_empty() || builtin::is_reserved(path) {
             return otherwise;
         }
         let for_host = || {
@@ -160,6 +160,11 @@ impl Table {
         for_host()
             .or_else(|| self.any_host.find(path))
             .map_or(otherwise, |index| Match::Route(&self.routes[index]))
+    }
+
+    /// Whether `/files` is ati's own for callers of this host, and no route's.
+    pub fn serves_files(&self, host: Option<&str>) -> bool {
+        matches!(self.find(host, builtin::FILES), Match::Endpoint(_))
     }
 
     /// Takes over the resolved addresses of upstreams that an older table has too, so that a reload

@@ -1,5 +1,5 @@
 //! Containers for what outlives a snapshot: a cache of minted credentials, a pool of sessions,
-//! windows of rate limits, and the threads for long work. They hold values by key and know nothing
+//! windows of rate limits, files between two requests, and the threads for long work. They hold values by key and know nothing
 //! of how these are made.
 //! `exec::SharedState` holds one of each.
 
@@ -7,9 +7,11 @@ mod compute;
 mod pool;
 mod rate;
 mod renewing_cache;
+mod stored_files;
 
 pub use crate::derived_key::Key;
 pub use compute::{ComputeError, ComputePool};
 pub use pool::{Pool, PooledSession, Removal};
 pub use rate::{RateExceeded, RateWindows};
 pub use renewing_cache::{Renewed, RenewingCache};
+pub use stored_files::{NotStored, StoredFiles};

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use super::{Snapshot, certificates, doors, keys, sandboxes};
 use crate::auth::signature::{Mode, SigningKeys};
 use crate::auth::token::{VerificationKey, Verifier};
+use crate::catalog::files::builtin_manifest;
 use crate::catalog::{Catalog, Specs};
 use crate::config::{self, JwtSettings, ManifestFile, Settings};
 use crate::egress::{self, Clients, Resolver};
@@ -219,6 +220,7 @@ fn catalog(
     report: &mut Report,
 ) -> (Vec<ManifestFile>, Catalog) {
     let mut manifests = config::read_manifests(&settings.ati_dir, &mut report.problems);
+    manifests.extend(builtin_manifest(&manifests));
     let catalog = Catalog::build(
         &mut manifests,
         specs,

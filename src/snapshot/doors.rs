@@ -25,7 +25,11 @@ pub(super) fn check_tools(
     problems: &mut Vec<Problem>,
     warnings: &mut Vec<Problem>,
 ) {
-    if settings.jwt.is_some() || !catalog.offers_tools() {
+    if settings.jwt.is_some() {
+        return;
+    }
+    if !catalog.offers_tools() {
+        warnings.extend(open_downloads(settings));
         return;
     }
     let signature = &settings.signature;
@@ -54,6 +58,26 @@ pub(super) fn check_tools(
         "no token keys: every caller may call every tool"
     };
     warnings.push(Problem::new(message).advice("jwt", format!("configure {TOKEN_KEYS}")));
+}
+
+/// The file tools that are there without a manifest. They keep no proxy for routes from starting,
+/// but a caller of another machine could reach what this one reaches.
+fn open_downloads(settings: &Settings) -> Option<Problem> {
+    let signature = &settings.signature;
+    let exempt = CALL_PATHS.iter().any(|path| signature.is_exempt(path));
+    let signed = signature.mode == Mode::Enforce && !exempt;
+    let mut listeners = settings.listeners.iter();
+    let beyond = listeners.find(|listener| !listener.address.is_local())?;
+    if signed || settings.insecure || !settings.egress.downloads.is_empty() {
+        return None;
+    }
+    let message = format!(
+        "no token keys: every caller that reaches {} may download from any host with \
+         file_manager:download",
+        beyond.address
+    );
+    let fix = format!("configure {TOKEN_KEYS}, or name the hosts in ATI_DOWNLOAD_ALLOWLIST");
+    Some(Problem::new(message).advice("jwt", fix))
 }
 
 /// Routes that an unsigned request may use. Without a secret no signature can be checked at all;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::UpstreamFailure;
+use serde::Serialize;
 
 /// The pipeline and the executors write it while a call runs, the access line reads it when the
 /// request is over, however that ended. Without locks: calls share nothing of it.
@@ -17,6 +18,7 @@ pub struct CallTrail {
     attempts: AtomicU32,
     upstream_micros: AtomicU64,
     failure: OnceLock<CallFailure>,
+    file: OnceLock<FileFacts>,
 }
 
 /// How a call failed whose caller is told so in an answer, and not by a refusal.
@@ -26,6 +28,14 @@ pub struct CallFailure {
     pub label: &'static str,
     /// None where ati ended the call itself.
     pub upstream: Option<UpstreamFailure>,
+}
+
+/// What the audit tells of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FileFacts {
+    pub size_bytes: u64,
+    /// In hex.
+    pub sha256: String,
 }
 
 impl CallTrail {
@@ -66,6 +76,15 @@ impl CallTrail {
             trail: self,
             since: Instant::now(),
         }
+    }
+
+    /// The call has this file, whole.
+    pub fn has_file(&self, file: FileFacts) {
+        let _ = self.file.set(file);
+    }
+
+    pub fn file(&self) -> Option<FileFacts> {
+        self.file.get().cloned()
     }
 
     pub fn tool(&self) -> Option<&str> {

@@ -71,7 +71,15 @@ fn bash_completes_names_of_tools_and_providers() {
     let dir = folder();
     let dir = dir.path();
     for (line, expected) in [
-        ("ati run ", &["market:quote", "weather"][..]),
+        (
+            "ati run ",
+            &[
+                "file_manager:download",
+                "file_manager:upload",
+                "market:quote",
+                "weather",
+            ][..],
+        ),
         ("ati run we", &["weather"]),
         ("ati -J --output text run ma", &["market:quote"]),
         // bash replaces only what comes after the colon.
@@ -79,7 +87,7 @@ fn bash_completes_names_of_tools_and_providers() {
         ("ati run market:qu", &["quote"]),
         ("ati tool info market:q", &["quote"]),
         ("ati tools info w", &["weather"]),
-        ("ati tool list --provider ", &["market"]),
+        ("ati tool list --provider ", &["file_manager", "market"]),
         ("ati run market:quote --", &["--day", "--symbol"]),
         ("ati run market:quote --s", &["--symbol"]),
         ("ati provider info ", &["market", "srv"]),
@@ -143,10 +151,11 @@ fn bash_completes_tools_of_the_proxy() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("http://{}", proxy.edge);
     let env = [("ATI_PROXY_URL", url.as_str())];
-    assert_eq!(offered(dir.path(), "ati run ", &env), ["far:away"]);
+    let offered_tools = ["far:away", "file_manager:download", "file_manager:upload"];
+    assert_eq!(offered(dir.path(), "ati run ", &env), offered_tools);
     assert_eq!(offered(dir.path(), "ati run far:", &env), ["away"]);
     assert_eq!(
-        offered(dir.path(), "ati tool list --provider f", &env),
+        offered(dir.path(), "ati tool list --provider fa", &env),
         ["far"]
     );
 }

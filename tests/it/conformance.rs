@@ -7,7 +7,7 @@ use crate::support::tokens::{bearer, claims, key_pair};
 use serde_json::json;
 
 #[test]
-fn health_of_an_empty_folder_counts_nothing() {
+fn health_of_an_empty_folder_counts_the_file_tools() {
     let proxy = Setup::new().start();
     let response = proxy.client().get("/health");
     assert_eq!(response.status, 200);
@@ -15,7 +15,7 @@ fn health_of_an_empty_folder_counts_nothing() {
     assert_eq!(
         response.text(),
         format!(
-            r#"{{"status":"ok","version":"{}","tools":0,"providers":0,"skills":0,"auth":"disabled","db":"disabled"}}"#,
+            r#"{{"status":"ok","version":"{}","tools":2,"providers":1,"skills":0,"auth":"disabled","db":"disabled"}}"#,
             env!("CARGO_PKG_VERSION")
         )
     );
@@ -39,7 +39,8 @@ fn manifest_of_an_unbuilt_handler_is_counted_and_warned_about() {
             "#,
         )
         .start();
-    assert_eq!(proxy.client().get("/health").json()["providers"], 1);
+    // With the one that needs no manifest.
+    assert_eq!(proxy.client().get("/health").json()["providers"], 2);
     assert!(
         proxy
             .log

@@ -15,6 +15,7 @@ mod docs;
 mod doctor;
 mod doors;
 mod edge;
+mod files;
 mod first_steps;
 mod front;
 mod handover;

@@ -18,10 +18,10 @@ use crate::support::upstream::Upstream;
 
 const INSIDE: &str = "ATI_TEST_INSIDE";
 /// A public address, which belongs to the test inside of the namespace.
-const PUBLIC: &str = "93.184.216.34";
+pub const PUBLIC: &str = "93.184.216.34";
 
 /// Runs the calling test again, in a namespace. True if this is that run.
-fn in_namespace(test: &str) -> bool {
+pub fn in_namespace(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }

@@ -3,6 +3,7 @@
 use http::Method;
 use serde_json::{Map, Value, json};
 
+use crate::catalog::files::FileOperation;
 use crate::catalog::{Invocation, Tool};
 
 /// A tool as `tools/list` shows it.
@@ -61,6 +62,12 @@ fn hints(tool: &Tool) -> Option<Value> {
             })),
             _ => None,
         },
+        Invocation::Files(FileOperation::Download) => Some(json!({"readOnlyHint": true})),
+        Invocation::Files(FileOperation::Upload) => Some(json!({
+            "readOnlyHint": false,
+            "destructiveHint": false,
+        })),
+        Invocation::Cli => None,
     }
 }
 

@@ -15,6 +15,7 @@ use url::form_urlencoded;
 
 use super::render::TextStream;
 use super::{Exchange, ResultText, origin, progress, respond};
+use crate::api::body::Beginning;
 use crate::api::call::UPSTREAM_URL;
 use crate::api::{Body, BodyError, Reply, ReplyBody, Request, Services, StreamError};
 use crate::auth::Identity;
@@ -141,7 +142,7 @@ fn wants_search(parts: &Parts) -> bool {
 
 /// The body, in memory: a message is looked at as a whole.
 async fn read(
-    body: Body,
+    mut body: Body,
     headers: &HeaderMap,
     snapshot: &Snapshot,
     services: &Services,
@@ -151,8 +152,15 @@ async fn read(
     let most = limits.max_call_bytes;
     let spool = Spool::new(most, services.runtime.spools.clone());
     let spool = spool.within(&services.runtime.memory);
-    let read = body.spool(most, spool, limits.timeout).await;
-    read.map_err(|e| {
+    let read = match body.announces_more_than(most as u64) {
+        true => Err(BodyError::TooLarge(most)),
+        false => body.begin(most, spool, limits.timeout).await,
+    };
+    let whole = read.and_then(|read| match read {
+        Beginning::Whole(whole) => Ok(whole),
+        Beginning::More(_) => Err(BodyError::TooLarge(most)),
+    });
+    whole.map_err(|e| {
         let cause = std::error::Error::source(&e).map(tracing::field::display);
         tracing::debug!(request_id = %id, error = %e, cause, "the body of a message can't be read");
         let error = match e {

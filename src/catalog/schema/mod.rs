@@ -190,6 +190,13 @@ impl Schema {
         self.check(self.convert(args, words)?)
     }
 
+    /// Resolves names, and nothing else: for a tool that reads its arguments itself.
+    pub fn resolve_names(&self, args: Map<String, Value>) -> Prepared {
+        let (args, _) = self.rename(args);
+        let unknown = self.unknown(&args);
+        Prepared { args, unknown }
+    }
+
     /// Resolves names, fills in defaults and converts types. `words` are those of a command line,
     /// where the arguments come from one. Takes time with the number of arguments and properties,
     /// and not more.

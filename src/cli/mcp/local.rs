@@ -51,7 +51,7 @@ impl LocalServer {
         let current = Arc::new(ArcSwap::from_pointee(snapshot));
         let states = Arc::<ProviderStates>::default();
         let services = Services {
-            runtime: SharedState::new(&settings.ati_dir, &settings.tools),
+            runtime: SharedState::new(&settings.ati_dir, &settings.tools, &settings.files),
             audit: Audit::direct(&settings.audit_file),
             abandon: watch::Sender::new(false),
             discovery: Some(Discovery {

@@ -1,5 +1,6 @@
 //! `ati run`: call one tool.
 
+mod files;
 mod given;
 mod layout;
 pub(super) mod outputs;
@@ -16,10 +17,12 @@ use tracing::{debug, warn};
 use super::local::{Answered, Local};
 use super::remote::{Called, Remote};
 use super::{Format, output};
+use crate::catalog::Invocation;
 use crate::catalog::words::Words;
 use crate::config;
 use crate::error::{Code, Failure};
 use crate::exec::Watcher;
+use files::Transfer;
 use given::Given;
 
 pub use suggest::unknown_tool;
@@ -97,6 +100,11 @@ pub fn run(args: &Args, formats: [Format; 2], verbose: bool) -> Result<u8, Failu
                 true => Given::of_program(file, words)?,
                 false => Given::read(file, words, &parsed)?,
             };
+            if let Some(operation) = files::operation(name)
+                && let Some(transfer) = Transfer::read(operation, &given, &parsed)?
+            {
+                return files::through_proxy(&remote, name, transfer, formats[0]);
+            }
             call_remote(&remote, name, &given, &parsed)?
         }
         None => {
@@ -114,14 +122,17 @@ pub fn run(args: &Args, formats: [Format; 2], verbose: bool) -> Result<u8, Failu
                 Some(_) => Given::of_program(file, words)?,
                 None => Given::read(file, words, &parsed)?,
             };
+            if let Some(Invocation::Files(operation)) = tool.map(|tool| &tool.invocation)
+                && let Some(transfer) = Transfer::read(*operation, &given, &parsed)?
+            {
+                return files::here(&local, name, transfer, formats[0]);
+            }
             let watched = verbose || std::io::stderr().is_terminal();
             let watcher: Option<Watcher<'_>> = watched.then_some(&output::progress);
             local.call(name, given.to_args(), watcher)?
         }
     };
-    for warning in &answered.warnings {
-        warn!("{}", output::printable(warning));
-    }
+    warn_of(&answered.warnings);
     let [format, without_words] = formats;
     let format = match answered.is_program && !parsed.json {
         true => without_words,
@@ -129,6 +140,12 @@ pub fn run(args: &Args, formats: [Format; 2], verbose: bool) -> Result<u8, Failu
     };
     result::print(&answered.result, format, answered.format);
     Ok(0)
+}
+
+fn warn_of(warnings: &[String]) {
+    for warning in warnings {
+        warn!("{}", output::printable(warning));
+    }
 }
 
 /// Call through the proxy. The call is also recorded in this machine's own audit log.

@@ -10,7 +10,7 @@ use futures::StreamExt as _;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
-use crate::cli::interrupt::Interrupts;
+use crate::cli::cleanup::Interrupts;
 use crate::cli::new_file::NewFile;
 use crate::error::{Code, Failure};
 use crate::exec::JsonWithFiles;

@@ -27,6 +27,7 @@ impl RawEgress {
             ca_file: self.ca_file,
             source: self.source,
             named: self.addresses.unwrap_or_default(),
+            downloads: egress::Allowlist::default(),
         };
         problems.extend(settings.check().into_iter().map(|problem| Problem {
             file: conf.map(Path::to_path_buf),

@@ -1,6 +1,4 @@
-use super::FieldKind::{
-    Flag, Free, Number, NumberMap, Table, TableMap, Text, TextList, TextMap, Word,
-};
+use super::FieldKind::{Flag, Number, NumberMap, Table, TableMap, Text, TextList, TextMap, Word};
 use super::{Field, Group, field};
 use crate::config::HandlerKind;
 
@@ -278,14 +276,71 @@ pub(super) const FILE_MANAGER: Group = Group {
     fields: &[
         field(
             "upload_destinations",
-            Free,
-            "Where files may be uploaded to, by name",
+            TableMap("upload_destinations"),
+            "Where files may be uploaded to, by name; callers can choose no other",
         )
-        .default("`{}`"),
+        .default("`{}`: uploads are refused"),
         field(
             "upload_default_destination",
             Text,
             "The destination of a call that names none",
+        ),
+    ],
+};
+
+pub(super) const UPLOAD_DESTINATIONS: Group = Group {
+    table: "upload_destinations",
+    title: "`[provider.upload_destinations.<name>]`",
+    handler: Some(HandlerKind::FileManager),
+    fields: &[
+        field(
+            "kind",
+            Word(&["gcs", "fal_storage", "s3", "local"]),
+            "What the destination is",
+        ),
+        field("bucket", Text, "For `gcs` and `s3`: the bucket"),
+        field(
+            "prefix",
+            Text,
+            "For `gcs` and `s3`: stands before the date in the names of objects",
+        )
+        .default("`ati-uploads`"),
+        field(
+            "key_ref",
+            Text,
+            "For `gcs`: the credential that is a service account's JSON; for `fal_storage`: the \
+             credential that is fal's API key",
+        )
+        .default("`gcp_credentials`, `fal_api_key`"),
+        field(
+            "endpoint",
+            Text,
+            "Another server: any that speaks S3 (the bucket is then part of the path), an \
+             emulator of `gcs`, or fal's API",
+        )
+        .default("the service's own"),
+        field("region", Text, "For `s3`: the region of the signature").default("`us-east-1`"),
+        field(
+            "access_key_ref",
+            Text,
+            "For `s3`: the credential that is the id of the access key",
+        ),
+        field(
+            "secret_key_ref",
+            Text,
+            "For `s3`: the credential that is the secret access key",
+        ),
+        field(
+            "presign_seconds",
+            Number,
+            "For `s3`: the URL in the answer is signed, and opens the object for so long, at most \
+             604800. It shows the id of the access key",
+        )
+        .default("none: the object's plain URL"),
+        field(
+            "directory",
+            Text,
+            "For `local`: the folder on ati's machine, an absolute path",
         ),
     ],
 };

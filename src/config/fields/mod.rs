@@ -107,6 +107,7 @@ pub const GROUPS: &[Group] = &[
     handlers::CLI,
     handlers::SANDBOX,
     handlers::FILE_MANAGER,
+    handlers::UPLOAD_DESTINATIONS,
     provider::AUTH_GENERATOR,
     provider::INJECT,
     tools::TOOLS,

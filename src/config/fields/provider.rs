@@ -20,7 +20,7 @@ pub(super) const COMMON: Group = Group {
         field(
             "handler",
             Word(&HandlerKind::NAMES),
-            "Where its tools come from; `cli` and `file_manager` are not in this build yet",
+            "Where its tools come from; `cli` is not in this build yet",
         )
         .default("`http`"),
         field(

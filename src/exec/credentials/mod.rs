@@ -4,6 +4,7 @@
 mod generator;
 mod oauth;
 mod runs;
+mod service_account;
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -15,6 +16,7 @@ use zeroize::Zeroizing;
 pub use generator::GeneratorRecipe;
 pub use oauth::OAuthRecipe;
 pub use runs::GeneratorRuns;
+pub use service_account::ServiceAccountRecipe;
 
 use super::ExecContext;
 use crate::credential::{Attachment, Credential, CredentialError};
@@ -69,6 +71,7 @@ impl DeferredCredential {
 pub enum Recipe {
     OAuth2(OAuthRecipe),
     Generator(Arc<GeneratorRecipe>),
+    ServiceAccount(ServiceAccountRecipe),
 }
 
 /// What a recipe gives.
@@ -120,6 +123,10 @@ pub async fn obtain(
     let cache = &context.runtime.minted;
     match &deferred.recipe {
         Recipe::OAuth2(recipe) => {
+            let mint = async || deferred.renewed(&recipe.mint(source, context).await?);
+            cache.get(deferred.key, mint).await
+        }
+        Recipe::ServiceAccount(recipe) => {
             let mint = async || deferred.renewed(&recipe.mint(source, context).await?);
             cache.get(deferred.key, mint).await
         }

@@ -18,8 +18,8 @@ use crate::exec::ExecContext;
 use crate::exec::egress::{check, client, failed, read};
 use crate::keyring::Secret;
 
-const TIMEOUT: Duration = Duration::from_secs(15);
-const LONGEST_ANSWER: usize = 1 << 20;
+pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
+pub(super) const LONGEST_ANSWER: usize = 1 << 20;
 const LONGEST_ERROR: usize = 500;
 /// Of a token whose answer has no `expires_in`.
 const LIFETIME: u64 = 1799;
@@ -67,22 +67,7 @@ impl OAuthRecipe {
             Attachment::default().with_redacted(own).redact(&mut body);
             return Err(refused(&complaint(status.as_u16(), &body)));
         }
-        let body = Zeroizing::new(body);
-        let answer: Value =
-            serde_json::from_slice(&body).map_err(|_| refused("the answer is not JSON"))?;
-        let Some(token) = answer["access_token"].as_str() else {
-            return Err(refused("the answer has no access_token"));
-        };
-        let seconds = match &answer["expires_in"] {
-            Value::String(text) => text.parse().ok(),
-            number => number.as_f64().map(|seconds| seconds as u64),
-        };
-        Ok(Minted {
-            value: Zeroizing::new(token.as_bytes().to_vec()),
-            headers: Vec::new(),
-            env: Vec::new(),
-            lifetime: Duration::from_secs(seconds.unwrap_or(LIFETIME)),
-        })
+        token_of(&Zeroizing::new(body))
     }
 
     fn request(&self) -> reqwest::Request {
@@ -112,9 +97,28 @@ impl OAuthRecipe {
     }
 }
 
+/// The token of an answer that went well.
+pub(super) fn token_of(body: &[u8]) -> Result<Minted, CredentialError> {
+    let answer: Value =
+        serde_json::from_slice(body).map_err(|_| refused("the answer is not JSON"))?;
+    let Some(token) = answer["access_token"].as_str() else {
+        return Err(refused("the answer has no access_token"));
+    };
+    let seconds = match &answer["expires_in"] {
+        Value::String(text) => text.parse().ok(),
+        number => number.as_f64().map(|seconds| seconds as u64),
+    };
+    Ok(Minted {
+        value: Zeroizing::new(token.as_bytes().to_vec()),
+        headers: Vec::new(),
+        env: Vec::new(),
+        lifetime: Duration::from_secs(seconds.unwrap_or(LIFETIME)),
+    })
+}
+
 /// The two fields that the standard gives a refusal. Others may repeat the request, with its
 /// secret.
-fn complaint(status: u16, body: &[u8]) -> String {
+pub(super) fn complaint(status: u16, body: &[u8]) -> String {
     let answer: Value = serde_json::from_slice(body).unwrap_or_default();
     let mut text = format!("HTTP {status}");
     for key in ["error", "error_description"] {
@@ -129,6 +133,6 @@ fn text(secret: &Secret) -> Zeroizing<String> {
     Zeroizing::new(String::from_utf8_lossy(secret.expose()).into_owned())
 }
 
-fn refused(why: &str) -> CredentialError {
+pub(super) fn refused(why: &str) -> CredentialError {
     CredentialError::TokenExchange(why.to_owned())
 }

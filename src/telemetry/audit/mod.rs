@@ -22,6 +22,7 @@ pub use redact::{not_parsed, redact};
 pub use words::{redact_words, secret_words};
 
 use super::metrics::METRICS;
+use super::trail::FileFacts;
 use super::writer::Writer;
 use crate::request_id::RequestId;
 use file::AuditFile;
@@ -51,6 +52,9 @@ pub struct AuditEntry<'a> {
     /// None where another process makes the call, which has its own id for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
+    /// The file that the call transferred.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<&'a FileFacts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

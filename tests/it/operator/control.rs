@@ -34,7 +34,7 @@ fn status_describes_the_running_proxy() {
         ("pid", json!(proxy.pid())),
         ("version", json!(env!("CARGO_PKG_VERSION"))),
         ("state", json!("serving")),
-        ("tools", json!(1)),
+        ("tools", json!(3)),
         ("routes", json!(1)),
         ("in_flight", json!(1)),
         ("sig_verify_mode", json!("log")),
@@ -56,7 +56,7 @@ fn status_describes_the_running_proxy() {
     for part in [
         format!("serving, pid {}", proxy.pid()),
         format!("edge {}", proxy.edge),
-        "1 tools of".to_owned(),
+        "3 tools of".to_owned(),
         "refused keys a_key".to_owned(),
         "none since the start".to_owned(),
     ] {

@@ -49,7 +49,7 @@ fn expired_token_within_the_leeway_lists_and_calls_nothing() {
     let list = proxy.client().send("GET", "/tools", &headers, b"");
     assert_eq!(
         (list.status, list.json().as_array().unwrap().len()),
-        (200, 2)
+        (200, 4)
     );
     assert!(api.received().is_empty());
     let line = &proxy.wait_for_audit(3)[0];

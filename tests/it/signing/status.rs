@@ -132,7 +132,7 @@ fn status_at_a_proxy_that_warns_or_does_not_ask_is_good() {
     assert_eq!(told["sub"], Value::Null);
     assert_eq!(told["proxy"]["signature"], "not_needed");
     assert_eq!(told["proxy"]["token"], "not_needed");
-    assert_eq!(told["proxy"]["tools"], 2);
+    assert_eq!(told["proxy"]["tools"], 4);
 }
 
 #[test]

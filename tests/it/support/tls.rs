@@ -92,9 +92,19 @@ impl Authority {
         name: &str,
         answer: impl Fn(&str, &[u8]) -> (u16, String) + Send + Sync + 'static,
     ) -> SocketAddr {
+        self.answering_at("127.0.0.1:0", name, answer)
+    }
+
+    /// The same, on this address.
+    pub fn answering_at(
+        &self,
+        address: &str,
+        name: &str,
+        answer: impl Fn(&str, &[u8]) -> (u16, String) + Send + Sync + 'static,
+    ) -> SocketAddr {
         let config = self.server_config(name, &["http/1.1"]);
         let answer = Arc::new(answer);
-        listen(config, move |stream| {
+        listen(address, config, move |stream| {
             let answer = answer.clone();
             async move { serve_answers(stream, answer.as_ref()).await }
         })
@@ -104,7 +114,7 @@ impl Authority {
     /// and the authorization.
     pub fn serve(&self, name: &str, http2: bool) -> SocketAddr {
         let config = self.server_config(name, if http2 { &["h2"] } else { &["http/1.1"] });
-        listen(config, move |stream| async move {
+        listen("127.0.0.1:0", config, move |stream| async move {
             if http2 {
                 serve_h2(stream).await;
             } else {
@@ -133,10 +143,11 @@ pub fn connect(address: SocketAddr, config: &Arc<rustls::ClientConfig>) -> Clien
 type Tls = tokio_rustls::server::TlsStream<tokio::net::TcpStream>;
 
 fn listen<F: Future<Output = ()> + Send + 'static>(
+    address: &str,
     config: Arc<rustls::ServerConfig>,
     serve: impl Fn(Tls) -> F + Send + Sync + 'static,
 ) -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = std::net::TcpListener::bind(address).unwrap();
     let address = listener.local_addr().unwrap();
     listener.set_nonblocking(true).unwrap();
     std::thread::spawn(move || {

@@ -56,7 +56,7 @@ fn call_presents_the_operators_key_and_returns_the_result() {
     let health = proxy.client().get("/health").json();
     assert_eq!(
         (&health["tools"], &health["providers"]),
-        (&json!(2), &json!(1))
+        (&json!(2 + 2), &json!(1 + 1))
     );
     proxy.settles(
         r#"ati_tool_calls_total{outcome="ok",provider="shop",tool="shop:find_item"}"#,
@@ -123,7 +123,13 @@ fn tool_listing_shows_only_what_the_token_allows() {
     };
     assert_eq!(
         names("*", "/tools"),
-        ["other_thing", "pets:get", "pets:feed"]
+        [
+            "other_thing",
+            "pets:get",
+            "pets:feed",
+            "file_manager:download",
+            "file_manager:upload"
+        ]
     );
     assert_eq!(names("tool:pets:*", "/tools"), ["pets:get", "pets:feed"]);
     assert_eq!(names("tool:pets_get", "/tools"), ["pets:get"]);
