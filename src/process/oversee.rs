@@ -43,6 +43,8 @@ pub(super) fn oversee() -> io::Result<u8> {
         }
         Err(failure) => Report::Failed(failure),
     };
+    // It may be in a folder that is removed.
+    let _ = std::env::set_current_dir("/");
     remove_all(&plan.terms.remove);
     tell(&control, &report);
     Ok(0)
@@ -97,8 +99,6 @@ pub(super) fn remove_all(paths: &[PathBuf]) {
     if paths.is_empty() {
         return;
     }
-    // It may be in one of them.
-    let _ = std::env::set_current_dir("/");
     for path in paths {
         let is_folder = path.symlink_metadata().is_ok_and(|it| it.is_dir());
         let _ = if is_folder {
