@@ -20,12 +20,10 @@ use super::launch::{Launch, no_input, with_neutral_score};
 use super::lineage::descendants;
 use super::plan::{Cause, Failure, Plan, Report, Status, Terms};
 use super::run_as::{Identity, become_user};
-use super::supervisor::kill_all;
+use super::supervisor::{COUNT_INTERVAL, are_more, kill_all};
 
 /// What a program leaves behind has so long to end by itself, if the program's grace is no shorter.
 const LEFTOVER_GRACE: Duration = Duration::from_secs(1);
-/// Processes are counted this often, where they are limited.
-const COUNT_INTERVAL: Duration = Duration::from_millis(50);
 /// Adopted processes that have ended are waited for at least this often.
 const REAP_INTERVAL: Duration = Duration::from_secs(1);
 /// While processes are ending.
@@ -189,8 +187,7 @@ impl Watch {
     }
 
     fn has_too_many(&self) -> bool {
-        let most = self.most_processes;
-        most.is_some_and(|most| descendants(getpid(), None).len() as u64 > most)
+        self.most_processes.is_some_and(are_more)
     }
 
     /// Asks all processes to end. SIGKILL follows after the grace.

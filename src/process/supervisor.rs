@@ -3,7 +3,7 @@
 //! and the supervisor kills the child and everything that the child has started.
 
 use std::ffi::OsString;
-use std::io::stdin;
+use std::io::{Write, stderr, stdin};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
@@ -11,19 +11,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, getppid, kill_process, pidfd_open,
     set_child_subreaper, wait,
 };
 
 use super::launch::{Launch, with_neutral_score};
-use super::lineage::kill_descendants;
+use super::lineage::{descendants, kill_descendants};
 use super::run_as::{Identity, become_user};
 use super::sandbox::Confinement;
 
 /// How long a child has to end after its input has closed.
 const GRACE: Duration = Duration::from_secs(1);
+/// Processes are counted this often, where they are limited.
+pub(super) const COUNT_INTERVAL: Duration = Duration::from_millis(50);
 const TICK: Duration = Duration::from_millis(10);
 /// Descendants are killed for so long. Processes that fork faster are left to the system's limits.
 const KILL_TIME: Duration = Duration::from_secs(5);
@@ -57,15 +59,23 @@ pub(super) fn supervise(
         .start()
         .map_err(|e| std::io::Error::other(e.to_string()))?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let most_processes = confinement.and_then(|it| it.sandbox.processes);
     let ended = Arc::new(AtomicBool::new(false));
     // Held by the one thread that kills.
     let killing = Arc::new(Mutex::new(()));
     {
         let (ended, killing) = (ended.clone(), killing.clone());
         std::thread::spawn(move || {
-            wait_until_unneeded(parent.as_ref());
+            let grace = match wait_for_end(parent.as_ref(), most_processes) {
+                End::Unneeded => GRACE,
+                End::TooManyProcesses(most) => {
+                    // The program's own stream, where ati looks for the reason of its end.
+                    let _ = writeln!(stderr(), "ati: it had more than {most} processes");
+                    Duration::ZERO
+                }
+            };
             let input_closed = Instant::now();
-            while input_closed.elapsed() < GRACE && !ended.load(Ordering::Acquire) {
+            while input_closed.elapsed() < grace && !ended.load(Ordering::Acquire) {
                 std::thread::sleep(TICK);
             }
             let _turn = killing.lock();
@@ -85,27 +95,43 @@ pub(super) fn supervise(
     Ok(u8::try_from(code).unwrap_or(1))
 }
 
+/// Why the program has to end.
+enum End {
+    Unneeded,
+    TooManyProcesses(u64),
+}
+
 /// Waits until the input is closed or the parent is gone: a child can hold the pipe open, but not
-/// keep the parent alive. The input isn't read, it belongs to the child.
-fn wait_until_unneeded(parent: Option<&OwnedFd>) {
+/// keep the parent alive. The input isn't read, it belongs to the child. Meanwhile, counts the
+/// processes where they are limited.
+fn wait_for_end(parent: Option<&OwnedFd>, most_processes: Option<u64>) -> End {
     let input = stdin();
+    let pause = most_processes.and_then(|_| Timespec::try_from(COUNT_INTERVAL).ok());
     let closed = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
     loop {
         let mut fds = vec![PollFd::new(&input, PollFlags::empty())];
         fds.extend(parent.map(|parent| PollFd::new(parent, PollFlags::IN)));
-        match poll(&mut fds, None) {
-            Ok(_) if fds[0].revents().intersects(closed) => return,
+        match poll(&mut fds, pause.as_ref()) {
+            Ok(_) if fds[0].revents().intersects(closed) => return End::Unneeded,
             Ok(_)
                 if fds
                     .get(1)
                     .is_some_and(|parent| !parent.revents().is_empty()) =>
             {
-                return;
+                return End::Unneeded;
             }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return,
+            Err(_) => return End::Unneeded,
+        }
+        if let Some(most) = most_processes.filter(|most| are_more(*most)) {
+            return End::TooManyProcesses(most);
         }
     }
+}
+
+/// Whether this process has more descendants.
+pub(super) fn are_more(most: u64) -> bool {
+    descendants(getpid(), None).len() as u64 > most
 }
 
 /// Kills the child first, which is known even without `/proc`, then all descendants until none is

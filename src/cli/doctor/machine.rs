@@ -57,8 +57,8 @@ pub fn memlock(found: &mut Findings) {
     }
 }
 
-/// What the kernel can do for `[provider.cli_sandbox]`. A manifest that needs what is missing here is
-/// a fault of its own, found when it is loaded.
+/// What the kernel can do for `[provider.cli_sandbox]`. A manifest that needs what is missing here
+/// is a fault of its own, found when it is loaded.
 pub fn confinement(found: &mut Findings) {
     let abilities = abilities();
     match abilities.lack() {

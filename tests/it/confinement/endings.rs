@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use ati::process::program::{ProgramError, ProgramSpec, Status, run};
+use ati::process::{Sandbox, abilities};
 use zeroize::Zeroizing;
 
 use super::{err, failure, out, shell, spec};
@@ -28,14 +29,26 @@ async fn program_gets_what_it_is_given_and_nothing_else() {
     );
     assert_eq!(err(&outcome), "oops\n");
     let killed = run(shell("kill -SEGV $$")).await.unwrap();
-    assert_eq!(killed.status, Status::Signal(libc_signal("SEGV")));
+    assert_eq!(
+        killed.status,
+        Status::Signal(rustix::process::Signal::SEGV.as_raw())
+    );
 }
 
-fn libc_signal(name: &str) -> i32 {
-    match name {
-        "SEGV" => 11,
-        "KILL" => 9,
-        other => panic!("{other}"),
+#[tokio::test]
+async fn program_inherits_neither_descriptors_nor_ignored_signals() {
+    let script = "ls /proc/self/fd | tr '\\n' ' '; grep SigIgn /proc/self/status";
+    // What this test itself was started with reaches every child.
+    let direct = std::process::Command::new("sh")
+        .args(["-c", script])
+        .output();
+    let direct = String::from_utf8(direct.unwrap().stdout).unwrap();
+    let confined = abilities().lack().is_none().then(Sandbox::default);
+    for sandbox in [None, confined] {
+        let mut spec = shell(script);
+        spec.sandbox = sandbox;
+        let outcome = run(spec).await.unwrap();
+        assert_eq!(out(&outcome), direct, "{}", err(&outcome));
     }
 }
 

@@ -148,6 +148,21 @@ fn doctor_says_what_the_kernel_can_confine() {
 }
 
 #[test]
+fn mcp_server_with_too_many_processes_is_ended() {
+    if abilities().lack().is_some() {
+        return;
+    }
+    let table = "[provider.cli_sandbox]\nprocesses = 5";
+    let proxy = Setup::new().manifest("s", &manifest(table)).start();
+    let script = "for i in 1 2 3 4 5 6 7 8; do sleep 60 & done; wait";
+    let answer = proxy.call(None, "s:run", json!({"text": script}));
+    let text = answer.text();
+    assert!(text.contains("it had more than 5 processes"), "{text}");
+    let answer = proxy.call(None, "s:run", json!({"text": "echo again"}));
+    assert_eq!(answer.json()["result"], "again\n", "{}", answer.text());
+}
+
+#[test]
 fn mcp_server_in_a_sandbox_is_confined() {
     if abilities().lack().is_some() {
         // That is a load error, as the first test shows.

@@ -192,10 +192,10 @@ async fn confined_git_can_not_read_write_or_connect_outside() {
         succeeds(sandbox, &[&["-C", &repository], &commit[..]].concat()).await;
         succeeds(sandbox, &["-C", &repository, "gc", "-q"]).await;
     }
-    let elsewhere = format!("{outside}/clone");
+    let clone = format!("{outside}/clone");
     for args in [
         &["hash-object", "--no-filters", key][..],
-        &["clone", "-q", &repository, &elsewhere],
+        &["clone", "-q", &repository, &clone],
     ] {
         let confined = git(Some(&sandbox), args).await.unwrap();
         assert_ne!(confined.status, Status::Code(0), "{args:?}");

@@ -135,6 +135,24 @@ fn server_with_run_as_has_the_rights_of_that_user_only() {
     );
 }
 
+#[test]
+fn server_with_run_as_and_a_sandbox_has_both() {
+    if !is_root() || ati::process::abilities().lack().is_some() {
+        return;
+    }
+    let open = Open::new();
+    let table = "run_as = 'daemon'\n[provider.cli_sandbox]\nnet = false\nfile_bytes = 1000";
+    let proxy = Setup::new()
+        .manifest("n", &open.manifest("n", table))
+        .start();
+    let script = "id -u; grep Seccomp: /proc/self/status; ulimit -f; : > /tmp/ati-test-x; echo $?";
+    let seen = result(&proxy, "n:run", json!({"text": script}));
+    // In blocks of 512 or of 1024 bytes.
+    let seen = seen.as_str().unwrap().replace("\n0\n", "\n1\n");
+    let failed = seen.ends_with("\n1\n") || seen.ends_with("\n2\n");
+    assert!(seen.starts_with("1\nSeccomp:\t2\n1\n") && failed, "{seen}");
+}
+
 fn server_of(open: &Open) -> String {
     open.0.path().join("server").display().to_string()
 }
