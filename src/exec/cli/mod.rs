@@ -90,10 +90,11 @@ pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Answer, CliEr
     let mut equipment = Equipment::prepare(cli, &job.env, context).await?;
     equipment.env.extend(attachment.environment());
     let variables = equipment.env.iter();
-    size::check(
-        &words,
-        variables.map(|(name, value)| name.len() + value.len() + 1),
-    )?;
+    let variables = variables.map(|(name, value)| name.len() + value.len() + 1);
+    if let Err(error) = size::check(&words, variables) {
+        equipment.remove().await;
+        return Err(error);
+    }
     // Captures: here the words are final, and paths of the caller can be replaced.
     context.trail.attempt();
     let outcome = {
