@@ -10,6 +10,7 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 use std::sync::Once;
+use std::time::{Duration, Instant};
 
 use super::Secret;
 
@@ -17,6 +18,8 @@ use super::Secret;
 const FOLDER: &str = ".creds";
 /// Of a file while it is written.
 const UNFINISHED: &str = ".tmp";
+/// For the folder's lock, which is held for a few writes; a process that holds it may be stopped.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 pub struct CredentialFolder {
     path: PathBuf,
@@ -71,8 +74,19 @@ impl CredentialFolder {
         if folder.metadata()?.permissions().mode() & 0o077 != 0 {
             folder.set_permissions(fs::Permissions::from_mode(0o700))?;
         }
-        folder.lock()?;
-        Ok(folder)
+        let begun = Instant::now();
+        loop {
+            match folder.try_lock() {
+                Ok(()) => return Ok(folder),
+                Err(TryLockError::WouldBlock) if begun.elapsed() < LONGEST_WAIT => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return Err(io::Error::other("another process keeps the folder locked"));
+                }
+                Err(TryLockError::Error(e)) => return Err(e),
+            }
+        }
     }
 
     /// None where a program reads the file under another value.

@@ -216,20 +216,30 @@ fn commands_of_later_versions_say_so_in_one_line() {
 }
 
 #[test]
-fn added_program_is_said_to_come_with_a_later_version() {
+fn added_program_that_is_not_installed_is_said_to_be_missing() {
     let dir = tempfile::tempdir().unwrap();
-    let added = ati(
-        dir.path(),
-        &["provider", "add-cli", "gh", "--command", "gh"],
-    );
-    let text = stderr(&added);
+    let command = ["provider", "add-cli", "gh", "--command", "no-such-program"];
+    let text = stderr(&ati(dir.path(), &command));
     assert!(text.contains("saved manifest"), "{text}");
-    assert!(text.contains("not in this version"), "{text}");
     let run = ati(dir.path(), &["run", "gh", "issue", "list"]);
     assert_eq!(run.status.code(), Some(1));
     let text = stderr(&run);
+    let expected = "Failed to spawn CLI process: no-such-program: no such program";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn tool_of_a_provider_with_an_unknown_handler_is_said_to_be_absent() {
+    let dir = tempfile::tempdir().unwrap();
+    write(
+        &dir.path().join("manifests/odd.toml"),
+        "[provider]\nname = 'odd'\nhandler = 'teleport'",
+    );
+    let run = ati(dir.path(), &["run", "odd"]);
+    assert_eq!(run.status.code(), Some(1));
+    let text = stderr(&run);
     assert!(
-        text.contains("Unknown tool: 'gh'") && text.contains("handler 'cli'"),
+        text.contains("Unknown tool: 'odd'") && text.contains("unknown handler 'teleport'"),
         "{text}"
     );
 }

@@ -66,6 +66,11 @@ impl Equipment {
         Ok(equipment)
     }
 
+    /// Drops it where that may wait for the disk.
+    pub async fn remove(self) {
+        let _ = spawn_blocking(move || drop(self)).await;
+    }
+
     /// Where the program starts; None for this process's own folder.
     pub fn folder(&self) -> Option<PathBuf> {
         self.given_folder.clone().or_else(|| self.own_folder())

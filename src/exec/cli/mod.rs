@@ -93,12 +93,22 @@ pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Answer, CliEr
     let mut equipment = Equipment::prepare(cli, &job.env, context).await?;
     equipment.env.extend(attachment.environment());
     let variables = equipment.env.iter();
-    size::check(
-        &words,
-        variables.map(|(name, value)| name.len() + value.len() + 1),
-    )?;
-    let callers = &mut words[cli.default_args.len()..];
-    let captures = Captures::begin(&cli.captures, callers, context).await?;
+    let variables = variables.map(|(name, value)| name.len() + value.len() + 1);
+    let begun = match size::check(&words, variables) {
+        Ok(()) => {
+            let callers = &mut words[cli.default_args.len()..];
+            let begun = Captures::begin(&cli.captures, callers, context).await;
+            begun.map_err(CliError::from)
+        }
+        Err(error) => Err(error),
+    };
+    let captures = match begun {
+        Ok(captures) => captures,
+        Err(error) => {
+            equipment.remove().await;
+            return Err(error);
+        }
+    };
     context.trail.attempt();
     let ended = {
         let _wait = context.trail.wait();
