@@ -188,7 +188,7 @@ mod tests {
         fs::create_dir_all(&inner).unwrap();
         fs::write(inner.join("file"), "x").unwrap();
         for closed in [inner.as_path(), inner.parent().unwrap(), folder.path()] {
-            fs::set_permissions(closed, fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(closed, fs::Permissions::from_mode(0o000)).unwrap();
         }
         drop(folder);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -43,7 +43,7 @@ pub enum CaptureError {
     Unreadable { path: String, why: String },
     #[error("Captured output '{0}' can't be searched for credentials in reasonable time")]
     Unsearchable(String),
-    #[error("More than {MOST_FILES} output files in one call")]
+    #[error("more than {MOST_FILES} output files in one call")]
     TooMany,
     #[error("There is no folder for captured output: {0}")]
     NoFolder(String),
@@ -64,11 +64,6 @@ impl CaptureError {
             CaptureError::Compute(ComputeError::TimedOut) => Some(Shortage::Time),
             _ => None,
         }
-    }
-
-    /// Whether the caller's words are at fault, and nothing was started.
-    pub fn is_callers(&self) -> bool {
-        matches!(self, CaptureError::TooMany)
     }
 
     /// The message without the caller's path, which may be anything.

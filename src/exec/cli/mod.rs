@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
-use capture::Captures;
+use capture::{CaptureError, Captures};
 pub use error::{CliError, Said};
 pub use slots::ProgramSlots;
 
@@ -98,7 +98,12 @@ pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Answer, CliEr
         variables.map(|(name, value)| name.len() + value.len() + 1),
     )?;
     let callers = &mut words[cli.default_args.len()..];
-    let captures = Captures::begin(&cli.captures, callers, context).await?;
+    let captures = Captures::begin(&cli.captures, callers, context).await;
+    let captures = captures.map_err(|error| match error {
+        // The caller's mistake: nothing was started.
+        CaptureError::TooMany => CliError::TooLong(error.to_string()),
+        other => other.into(),
+    })?;
     context.trail.attempt();
     let ended = {
         let _wait = context.trail.wait();
