@@ -31,6 +31,9 @@ pub enum OutputFault {
     Unreadable(#[source] io::Error),
 }
 
+/// A file that a program wrote.
+pub type OutputFile = File;
+
 pub struct OutputFolder {
     path: PathBuf,
     folder: OwnedFd,
@@ -64,7 +67,7 @@ impl OutputFolder {
     }
 
     /// A file that the program wrote, of at most `most` bytes.
-    pub fn open(&self, name: &str, most: u64) -> Result<File, OutputFault> {
+    pub fn open(&self, name: &str, most: u64) -> Result<OutputFile, OutputFault> {
         let found = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fault)?;
         // Opening a device may do something.
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {

@@ -400,7 +400,8 @@ async fn execute(call: &Call<'_>, tool: &Arc<Tool>, input: Input) -> Result<Answ
         }
         Invocation::Mcp(remote) => {
             let target = mcp::target(call).map_err(ExecError::from)?;
-            let result = exec::mcp::call_tool(remote, &args, &target, call.exec_context()).await;
+            let result =
+                exec::mcp::call_tool(remote, args, size, &target, call.exec_context()).await;
             Ok(Answer::Memory(result.map_err(ExecError::from)?))
         }
         Invocation::Files(operation) => files::run(call, *operation, args, content).await,

@@ -34,14 +34,14 @@ fn paths(table: &mut Section<'_>, key: &'static str) -> Vec<PathBuf> {
         let up = path.components().any(|part| part == Component::ParentDir);
         path.is_absolute() && !up
     };
-    for path in paths.iter().filter(|path| !is_plain(path)) {
-        let message = format!(
-            "expected absolute paths without '..', found '{}'",
-            path.display()
-        );
+    let (plain, other): (Vec<PathBuf>, Vec<PathBuf>) =
+        paths.into_iter().partition(|path| is_plain(path));
+    for path in other {
+        let found = path.display();
+        let message = format!("expected absolute paths without '..', found '{found}'");
         table.problem(key, message);
     }
-    paths
+    plain
 }
 
 fn limit(table: &mut Section<'_>, key: &'static str) -> Option<u64> {

@@ -4,6 +4,7 @@
 mod credential_file;
 mod credentials;
 mod entries;
+mod kept;
 mod load;
 mod locked;
 mod sealed;
@@ -18,6 +19,7 @@ use zeroize::Zeroizing;
 
 pub use credential_file::{CredentialFile, CredentialFolder};
 pub use credentials::{Credentials, mask};
+pub use kept::KeptKeys;
 pub use load::{Fallback, Loaded, Places, load, load_environment, open_with};
 pub use locked::refused as memory_lock_refused;
 pub use sealed::{SealError, SessionKey};

@@ -115,7 +115,7 @@ impl InheritedEnv {
     }
 }
 
-/// The variables of ati that a program which is a tool gets: PATH, HOME, TMPDIR, LANG, USER and TERM.
+/// The variables of ati that a program which is a tool gets.
 pub fn program_environment() -> Vec<(String, Zeroizing<String>)> {
     let more = [
         ("LANG", &INHERITED.lang),

@@ -45,6 +45,8 @@ pub(super) fn oversee() -> io::Result<u8> {
         }
         Err(failure) => Report::Failed(failure),
     };
+    // It may be in a folder that is removed.
+    let _ = std::env::set_current_dir("/");
     remove_all(&plan.terms.remove);
     if tell(&control, &report).is_err() {
         remove_all(&plan.terms.remove_if_alone);
@@ -100,12 +102,10 @@ pub(super) fn remove_all(paths: &[PathBuf]) {
     if paths.is_empty() {
         return;
     }
-    // It may be in one of them.
-    let _ = std::env::set_current_dir("/");
     for path in paths {
         let is_folder = path.symlink_metadata().is_ok_and(|it| it.is_dir());
         let _ = if is_folder {
-            std::fs::remove_dir_all(path)
+            crate::files::remove_tree(path)
         } else {
             std::fs::remove_file(path)
         };

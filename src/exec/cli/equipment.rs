@@ -3,13 +3,13 @@
 use std::io;
 use std::path::PathBuf;
 
-use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 use zeroize::Zeroizing;
 
 use super::{CliError, Surroundings, Value};
 use crate::catalog::cli::Cli;
 use crate::exec::ExecContext;
+use crate::files;
 use crate::keyring::CredentialFile;
 use crate::process;
 
@@ -19,7 +19,7 @@ pub struct Equipment {
     pub env: Vec<(String, Zeroizing<String>)>,
     files: Vec<CredentialFile>,
     /// The call's own.
-    own_folder: Option<TempDir>,
+    own_folder: Option<OwnFolder>,
     /// The manifest's.
     given_folder: Option<PathBuf>,
 }
@@ -59,7 +59,7 @@ impl Equipment {
             equipment.env.push((name.clone(), value));
         }
         if context.surroundings == Surroundings::Isolated && equipment.given_folder.is_none() {
-            let made = blocking(|| tempfile::Builder::new().prefix("ati-call-").tempdir()).await;
+            let made = blocking(OwnFolder::make).await;
             let made = made.map_err(|e| CliError::Folder(e.to_string()))?;
             equipment.own_folder = Some(made);
         }
@@ -72,7 +72,7 @@ impl Equipment {
     }
 
     pub fn own_folder(&self) -> Option<PathBuf> {
-        Some(self.own_folder.as_ref()?.path().to_owned())
+        Some(self.own_folder.as_ref()?.0.clone())
     }
 
     /// The files with credentials.
@@ -85,6 +85,23 @@ impl Equipment {
         let files = self.files.iter().filter(|file| file.is_temporary());
         let files = files.map(|file| file.path().to_owned());
         files.chain(self.own_folder())
+    }
+}
+
+/// A temporary folder that only its owner may enter. It is removed when it is dropped.
+struct OwnFolder(PathBuf);
+
+impl OwnFolder {
+    fn make() -> io::Result<Self> {
+        let made = tempfile::Builder::new().prefix("ati-call-").tempdir()?;
+        Ok(OwnFolder(made.keep()))
+    }
+}
+
+impl Drop for OwnFolder {
+    fn drop(&mut self) {
+        // The supervisor of the program has mostly done so.
+        let _ = files::remove_tree(&self.0);
     }
 }
 

@@ -15,6 +15,10 @@ const X32: i64 = 0x4000_0000;
 #[cfg(target_arch = "x86_64")]
 const X32_IOCTL: i64 = X32 + 514;
 
+/// Of `ioctl`: a byte as if it had been typed, and the same by way of a virtual console.
+const TIOCSTI: u64 = 0x5412;
+const TIOCLINUX: u64 = 0x541c;
+
 /// A program of another architecture (32 bits) is killed at its first call: its numbers mean other
 /// calls.
 pub fn filter(net: bool) -> Result<BpfProgram, String> {
@@ -36,7 +40,7 @@ fn rules(net: bool) -> Result<Rules, seccompiler::BackendError> {
     };
     // What is typed into the caller's terminal, as if the caller had done so.
     let typing = |request: u64| SeccompRule::new(vec![is(1, request, SeccompCmpArgLen::Dword)?]);
-    let typing = vec![typing(libc::TIOCSTI)?, typing(libc::TIOCLINUX)?];
+    let typing = vec![typing(TIOCSTI)?, typing(TIOCLINUX)?];
     // The limits of another process: of ati, which has the same user.
     let others_limits = vec![SeccompRule::new(vec![is_not(0, 0)?, is_not(2, 0)?])?];
     let mut rules: Rules = [

@@ -162,14 +162,16 @@ impl Rules {
     fn is_public(&self, folder: &Path, open: &mut Vec<PathBuf>) -> bool {
         let mut whole = true;
         let mut own = Vec::new();
-        for path in entries(folder) {
-            let Ok(entry) = path.symlink_metadata() else {
+        for entry in read_dir(folder).into_iter().flatten().flatten() {
+            // Of a link, the link's own.
+            let Ok(found) = entry.metadata() else {
                 continue;
             };
+            let path = entry.path();
             let public = match () {
-                () if entry.is_symlink() => continue,
-                () if self.closed.contains(&path) || !is_readable_by_all(&entry) => false,
-                () if entry.is_dir() => self.is_public(&path, open),
+                () if found.is_symlink() => continue,
+                () if self.closed.contains(&path) || !is_readable_by_all(&found) => false,
+                () if found.is_dir() => self.is_public(&path, open),
                 () => true,
             };
             whole &= public;

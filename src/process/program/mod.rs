@@ -23,13 +23,13 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::oneshot;
 use zeroize::Zeroizing;
 
-use super::lineage::kill_descendants;
+use super::lineage::{kill_descendants, kill_session};
 use super::oversee::remove_all;
 use super::plan::{Cause, HasNul, Plan, Report, Terms};
 use super::resident::{EXECUTABLE, find_program};
 use super::run_as::{RunAs, User};
 use super::sandbox::{Confinement, Sandbox};
-use super::{CHILDREN, capabilities, channel, kill_group, role};
+use super::{CHILDREN, capabilities, channel, role};
 use crate::spool::{Spool, Spooled};
 
 pub use super::plan::Status;
@@ -98,8 +98,8 @@ pub async fn run(spec: ProgramSpec) -> Result<ProgramOutcome, ProgramError> {
     run_holding(spec, ()).await
 }
 
-/// As [`run`]. `held` is dropped when the program is gone, even where the caller has left before; on
-/// a thread that may wait for the disk.
+/// As [`run`]. `held` is dropped when the program is gone, even where the caller has left before,
+/// on a thread that may wait for the disk.
 pub async fn run_holding(
     spec: ProgramSpec,
     held: impl Send + 'static,
@@ -117,6 +117,7 @@ pub async fn run_holding(
         control,
         stdout,
         stderr,
+        supervisor,
         gone,
         lifeline,
     } = running;
@@ -148,7 +149,8 @@ pub async fn run_holding(
     if report.is_none() {
         // It is killed, and what it has left behind.
         drop(lifeline);
-        kill_orphans(Pid::from_raw(started.load(Ordering::Relaxed)), spec.stdin);
+        let main = Pid::from_raw(started.load(Ordering::Relaxed));
+        kill_orphans(supervisor, main, spec.stdin);
     }
     let ended = match ended {
         Some(ended) => Some(ended),
@@ -193,17 +195,14 @@ async fn bounded<T>(longest: Duration, wait: impl Future<Output = Option<T>>) ->
 }
 
 /// Kills the program of a supervisor that was killed.
-fn kill_orphans(main: Option<Pid>, stdin: Stdin) {
-    let Some(main) = main else {
-        return;
-    };
-    kill_descendants(main, None);
-    match stdin {
-        Stdin::Null => kill_group(Some(main)),
-        // The group is ati's own.
-        Stdin::Inherit => {
-            let _ = kill_process(main, Signal::KILL);
-        }
+fn kill_orphans(supervisor: Option<Pid>, main: Option<Pid>, stdin: Stdin) {
+    if let Some(main) = main {
+        kill_descendants(main, None);
+        let _ = kill_process(main, Signal::KILL);
+    }
+    // With the terminal, the session is ati's own.
+    if let Some(supervisor) = supervisor.filter(|_| stdin == Stdin::Null) {
+        kill_session(supervisor);
     }
 }
 
@@ -235,6 +234,8 @@ struct Running {
     control: UnixStream,
     stdout: ChildStdout,
     stderr: ChildStderr,
+    /// Its process id, and its session where the program doesn't share ati's terminal.
+    supervisor: Option<Pid>,
     /// Sent when the supervisor has been waited for, and the files of the call are removed.
     gone: oneshot::Receiver<()>,
     /// Dropped, it has a supervisor killed that doesn't end by itself.
@@ -304,6 +305,7 @@ impl Start {
         let (user, remove) = (self.user, self.remove);
         let spawned = children.spawn(async move {
             let mut child = spawn(theirs, stdin, user.is_some())?;
+            let supervisor = pid_of(&child);
             let streams = (child.stdout.take(), child.stderr.take());
             tokio::spawn(async move {
                 wait_for(child, unneeded, grace).await;
@@ -315,10 +317,10 @@ impl Start {
                 let _ = removed.await;
                 let _ = tell_gone.send(());
             });
-            Ok::<_, io::Error>(streams)
+            Ok::<_, io::Error>((supervisor, streams))
         });
-        let streams = spawned.await.map_err(|_| ProgramError::Lost)?;
-        let (Some(stdout), Some(stderr)) = streams.map_err(failed)? else {
+        let spawned = spawned.await.map_err(|_| ProgramError::Lost)?;
+        let (supervisor, (Some(stdout), Some(stderr))) = spawned.map_err(failed)? else {
             return Err(ProgramError::Lost);
         };
         // A supervisor that ends at once is found by its silence.
@@ -327,6 +329,7 @@ impl Start {
             control,
             stdout,
             stderr,
+            supervisor,
             gone,
             lifeline,
         })
@@ -352,11 +355,15 @@ fn spawn(control: StdUnixStream, stdin: Stdin, switches_users: bool) -> io::Resu
     }
 }
 
+fn pid_of(child: &Child) -> Option<Pid> {
+    child
+        .id()
+        .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
+}
+
 /// Waits for a supervisor, and kills one that is needed no more and doesn't end by itself.
 async fn wait_for(mut child: Child, unneeded: oneshot::Receiver<()>, grace: Duration) {
-    let pid = child
-        .id()
-        .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    let pid = pid_of(&child);
     tokio::select! {
         _ = child.wait() => return,
         _ = unneeded => {}

@@ -2,7 +2,9 @@
 
 mod endings;
 mod leftovers;
+mod manifest;
 mod sandbox;
+mod terminal;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
