@@ -31,6 +31,9 @@ pub enum OutputFault {
     Unreadable(#[source] io::Error),
 }
 
+/// A file that a program wrote.
+pub type OutputFile = File;
+
 pub struct OutputFolder {
     path: PathBuf,
     folder: OwnedFd,
@@ -64,7 +67,7 @@ impl OutputFolder {
     }
 
     /// A file that the program wrote, of at most `most` bytes.
-    pub fn open(&self, name: &str, most: u64) -> Result<File, OutputFault> {
+    pub fn open(&self, name: &str, most: u64) -> Result<OutputFile, OutputFault> {
         let found = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fault)?;
         // Opening a device may do something.
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
@@ -188,7 +191,7 @@ mod tests {
         fs::create_dir_all(&inner).unwrap();
         fs::write(inner.join("file"), "x").unwrap();
         for closed in [inner.as_path(), inner.parent().unwrap(), folder.path()] {
-            fs::set_permissions(closed, fs::Permissions::from_mode(0o0)).unwrap();
+            fs::set_permissions(closed, fs::Permissions::from_mode(0o000)).unwrap();
         }
         drop(folder);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -89,7 +89,8 @@ impl Body {
         spool: Spool,
         patience: Duration,
     ) -> Result<Beginning, BodyError> {
-        let spool = spool.with_room_for(self.announced.unwrap_or(0));
+        let room = self.announced.unwrap_or(0).min(limit as u64);
+        let spool = spool.with_room_for(room);
         tokio::time::timeout(patience, self.spool_pieces(limit, spool))
             .await
             .unwrap_or(Err(BodyError::TooSlow(patience)))

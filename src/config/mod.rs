@@ -140,6 +140,11 @@ fn compose(
     let mut warnings = env.warnings.clone();
     let path = flags.conf.as_deref();
     let ati_dir = ati_dir_of(flags, env);
+    let files = conf.files.resolve();
+    if env.max_captured_bytes > files.spool_bytes {
+        let message = "it is more than [files] spool_bytes, beyond which every file is refused";
+        warnings.push(Problem::new(message).key("ATI_CLI_MAX_OUTPUT_BYTES"));
+    }
     check_database(flags, env, problems, &mut warnings);
     let ServerSettings {
         listeners,
@@ -175,7 +180,7 @@ fn compose(
             max_captured_bytes: env.max_captured_bytes,
             ..conf.tools.resolve()
         },
-        files: conf.files.resolve(),
+        files,
         audit_file: env
             .audit_file
             .clone()

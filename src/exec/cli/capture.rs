@@ -2,7 +2,6 @@
 //! here. The program gets a temporary name in its place, in a folder of the call's own, and the
 //! caller gets the file's content under the path that it wrote.
 
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::catalog::captures::CaptureRules;
 use crate::credential::Attachment;
 use crate::error::Shortage;
 use crate::exec::{Answer, ExecContext, JsonWithFiles};
-use crate::output_folder::{OutputFault, OutputFolder};
+use crate::output_folder::{OutputFault, OutputFile, OutputFolder};
 use crate::runtime::ComputeError;
 use crate::spool::{Quota, SpoolError, Spooled};
 
@@ -43,7 +42,7 @@ pub enum CaptureError {
     Unreadable { path: String, why: String },
     #[error("Captured output '{0}' can't be searched for credentials in reasonable time")]
     Unsearchable(String),
-    #[error("More than {MOST_FILES} output files in one call")]
+    #[error("more than {MOST_FILES} output files in one call")]
     TooMany,
     #[error("There is no folder for captured output: {0}")]
     NoFolder(String),
@@ -64,11 +63,6 @@ impl CaptureError {
             CaptureError::Compute(ComputeError::TimedOut) => Some(Shortage::Time),
             _ => None,
         }
-    }
-
-    /// Whether the caller's words are at fault, and nothing was started.
-    pub fn is_callers(&self) -> bool {
-        matches!(self, CaptureError::TooMany)
     }
 
     /// The message without the caller's path, which may be anything.
@@ -236,7 +230,7 @@ impl Captures {
     }
 
     /// The files, whose names are gone then.
-    fn open(self) -> Result<Vec<(String, File)>, CaptureError> {
+    fn open(self) -> Result<Vec<(String, OutputFile)>, CaptureError> {
         let each = self.files.into_iter().map(|Capture { path, name }| {
             match self.folder.open(&name, self.most_bytes) {
                 Ok(file) => Ok((path, file)),
@@ -314,7 +308,7 @@ fn extension(path: &str) -> &str {
 
 /// One file, without the call's credentials.
 fn take(
-    file: File,
+    file: OutputFile,
     path: &str,
     search: Search,
     quota: &Arc<Quota>,

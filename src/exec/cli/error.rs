@@ -126,7 +126,6 @@ impl ExecFailure for CliError {
             CliError::TooLong(_) => "invalid_arguments",
             CliError::Capture(error) => match error.shortage() {
                 Some(shortage) => shortage.label(),
-                None if error.is_callers() => "invalid_arguments",
                 None => "failed",
             },
             CliError::Credential(error) => error.outcome(),
@@ -147,7 +146,6 @@ impl ExecFailure for CliError {
             CliError::MissingKey(_) => Code::MissingKey,
             CliError::TooLong(_) => Code::InvalidValue,
             CliError::Capture(error) if error.shortage().is_some() => Code::ProviderUnavailable,
-            CliError::Capture(error) if error.is_callers() => Code::InvalidValue,
             CliError::Credential(error) => error.code(),
             CliError::Crowded(_) | CliError::Waited(_) | CliError::Busy(_) => {
                 Code::ProviderUnavailable

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
-use capture::Captures;
+use capture::{CaptureError, Captures};
 pub use error::{CliError, Said};
 pub use slots::ProgramSlots;
 
@@ -98,7 +98,11 @@ pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Answer, CliEr
         Ok(()) => {
             let callers = &mut words[cli.default_args.len()..];
             let begun = Captures::begin(&cli.captures, callers, context).await;
-            begun.map_err(CliError::from)
+            begun.map_err(|error| match error {
+                // The caller's mistake: nothing was started.
+                CaptureError::TooMany => CliError::TooLong(error.to_string()),
+                other => other.into(),
+            })
         }
         Err(error) => Err(error),
     };

@@ -105,9 +105,9 @@ fn more_files_than_a_call_may_have_are_refused_before_the_program_starts() {
     let mut words = vec![format!("--do=touch {}", mark.display())];
     words.extend((0..65).map(|n| format!("-o={n}.txt")));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let (_, answer) = world.post(&words);
-    let expected = "CLI error: More than 64 output files in one call";
-    assert_eq!(answer["error"], expected);
+    let (status, answer) = world.post(&words);
+    let expected = "Invalid arguments: words: more than 64 output files in one call";
+    assert_eq!((status, &answer["error"]), (422, &json!(expected)));
     assert!(!mark.exists());
 }
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::World;
-use crate::support::ati::{Setup, stderr, stdout};
+use super::{MANIFEST, World};
+use crate::support::ati::{Setup, stderr, stdout, write};
 use crate::support::eventually;
 
 #[test]
@@ -152,6 +152,19 @@ fn call_that_captures_nothing_keeps_its_flat_result() {
     // By an old convention that is standard output.
     let (_, answer) = world.post(&["--do=echo $2 $3", "shot", "-o", "-"]);
     assert_eq!(answer["result"], "-o -");
+}
+
+#[test]
+fn confined_program_can_write_its_file_and_nothing_else() {
+    let world = World::new();
+    let confined = format!("{MANIFEST}\n[provider.cli_sandbox]\nnet = false\n");
+    write(&world.caller.path().join("manifests/bb.toml"), &confined);
+    let outside = world.at("outside");
+    let script = format!("--do=echo x > {}; echo good > $2", outside.display());
+    let output = world.run(false, &[&script, "shot", "x.txt"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(world.read("x.txt"), b"good\n");
+    assert!(!outside.exists());
 }
 
 #[test]
