@@ -8,13 +8,14 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, watch};
 
+use super::interrupt::{Ended, interruptible};
 use super::run::unknown_tool;
 use super::{audit, output, problem_failure, runtime};
 use crate::api::{self, Services};
 use crate::auth::Identity;
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{TokenFault, Verifier};
-use crate::call::{self, Args, Context, Counting, Output};
+use crate::call::{self, Args, Context, Counting, Finished, Output};
 use crate::catalog::mcp::{Listing, Listings};
 use crate::catalog::{Catalog, Provider, ResultFormat, Tool, listing_cache};
 use crate::clock::unix_now;
@@ -90,50 +91,80 @@ impl Local {
         args: Args,
         watcher: Option<Watcher<'_>>,
     ) -> Result<Answered, Failure> {
-        let known = self.catalog().find(name);
-        let unlisted = match known {
-            Some(_) => None,
-            None => self.catalog().server_of(name),
-        };
-        // A call that will be refused needs no credential.
-        let called = known
-            .filter(|tool| tool.is_allowed(&self.identity.scopes))
-            .map(|tool| &tool.provider);
-        self.with_session(called.or(unlisted), async |session| {
-            let mut snapshot = session.snapshot.clone();
-            if let Some(provider) = unlisted {
-                let listing = session
-                    .list(provider)
-                    .await
-                    .map_err(listing_failure)?
-                    .listing;
-                self.cache_listing(provider, &listing);
-                snapshot = add_listing(&snapshot, provider, listing);
-            }
-            let request = call::Request {
-                request_id: RequestId::generate(),
-                name,
-                args,
-                identity: &self.identity,
-                upstream_url: None,
-                trail: &CallTrail::default(),
-            };
-            let context = Context {
-                catalog: &snapshot.catalog,
-                watcher,
-                ..session.context()
-            };
-            let outcome = call::run(request, context).await;
-            let finished = outcome.map_err(|error| match error {
-                CallError::UnknownTool(name) => unknown_tool(&name),
-                error => with_key_hint(error, called.or(unlisted), &session.snapshot.keyring),
-            })?;
+        let callee = self.callee(name);
+        self.with_session(callee.provider(), async |session| {
+            let call = self.call_in(session, name, args, &callee, watcher);
+            let finished = call.await?;
             Ok(Answered {
                 result: loaded(finished.output).await?,
                 format: finished.format,
                 warnings: finished.warnings,
             })
         })?
+    }
+
+    /// Call a tool that moves a file. A signal ends the call, and `then` with it.
+    pub fn transfer<T>(
+        &self,
+        name: &str,
+        args: Args,
+        watcher: Option<Watcher<'_>>,
+        then: impl AsyncFnOnce(Finished) -> Result<T, Failure>,
+    ) -> Result<Ended<T>, Failure> {
+        let callee = self.callee(name);
+        self.with_session(callee.provider(), async |session| {
+            let call = self.call_in(session, name, args, &callee, watcher);
+            interruptible(async { then(call.await?).await }).await
+        })?
+    }
+
+    fn callee(&self, name: &str) -> Callee<'_> {
+        let known = self.catalog().find(name);
+        Callee {
+            // A call that will be refused needs no credential.
+            called: known
+                .filter(|tool| tool.is_allowed(&self.identity.scopes))
+                .map(|tool| &tool.provider),
+            unlisted: match known {
+                Some(_) => None,
+                None => self.catalog().server_of(name),
+            },
+        }
+    }
+
+    async fn call_in(
+        &self,
+        session: &Session,
+        name: &str,
+        args: Args<'_>,
+        callee: &Callee<'_>,
+        watcher: Option<Watcher<'_>>,
+    ) -> Result<Finished, Failure> {
+        let mut snapshot = session.snapshot.clone();
+        if let Some(provider) = callee.unlisted {
+            let listed = session.list(provider).await;
+            let listing = listed.map_err(listing_failure)?.listing;
+            self.cache_listing(provider, &listing);
+            snapshot = add_listing(&snapshot, provider, listing);
+        }
+        let request = call::Request {
+            request_id: RequestId::generate(),
+            name,
+            args,
+            identity: &self.identity,
+            upstream_url: None,
+            trail: &CallTrail::default(),
+        };
+        let context = Context {
+            catalog: &snapshot.catalog,
+            watcher,
+            ..session.context()
+        };
+        let outcome = call::run(request, context).await;
+        outcome.map_err(|error| match error {
+            CallError::UnknownTool(name) => unknown_tool(&name),
+            error => with_key_hint(error, callee.provider(), &session.snapshot.keyring),
+        })
     }
 
     /// List the tools of every MCP server whose cached listing is missing or old. A server that
@@ -306,6 +337,19 @@ impl Local {
     }
 }
 
+/// Whose tool a call is for.
+struct Callee<'a> {
+    called: Option<&'a Arc<Provider>>,
+    /// An MCP server that has to be asked for its tools first.
+    unlisted: Option<&'a Arc<Provider>>,
+}
+
+impl<'a> Callee<'a> {
+    fn provider(&self) -> Option<&'a Arc<Provider>> {
+        self.called.or(self.unlisted)
+    }
+}
+
 /// What a call gave.
 pub struct Answered {
     /// JSON text, in memory: a command formats it as a whole before it prints it.
@@ -315,7 +359,7 @@ pub struct Answered {
     pub warnings: Vec<String>,
 }
 
-async fn loaded(output: Output) -> Result<Box<RawValue>, Failure> {
+pub async fn loaded(output: Output) -> Result<Box<RawValue>, Failure> {
     let answer = match output {
         Output::Raw(raw) => Answer::Memory(raw),
         Output::Spooled(json) => Answer::Spooled(json),

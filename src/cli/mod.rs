@@ -10,6 +10,7 @@ mod doctor;
 mod edge;
 mod help;
 mod init;
+mod interrupt;
 mod key;
 mod later;
 mod local;

@@ -1,8 +1,10 @@
 //! The only writer of stdout. A reader that has closed the pipe is no error; what can't be written
 //! for another reason fails the command, when it ends.
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Read, Write};
 
+use base64::engine::general_purpose::STANDARD;
+use base64::write::EncoderWriter;
 use comfy_table::{Table, presets};
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -134,14 +136,37 @@ pub fn table(headers: &[impl AsRef<str>], rows: impl Iterator<Item = Vec<String>
 
 fn as_text(value: &Value) {
     match value {
-        Value::Object(map) => {
-            for (key, value) in map {
-                line(&format!("{key}: {}", inline(value)));
-            }
-        }
-        Value::Array(items) => items.iter().for_each(|item| line(&inline(item))),
-        value => line(&inline(value)),
+        Value::Object(map) if map.is_empty() => {}
+        Value::Array(items) if items.is_empty() => {}
+        value => line(&text_of(value)),
     }
+}
+
+/// A line for each member.
+pub fn text_of(value: &Value) -> String {
+    let lines: Vec<String> = match value {
+        Value::Object(map) => {
+            let line = |(key, value): (&String, &Value)| format!("{key}: {}", inline(value));
+            map.iter().map(line).collect()
+        }
+        Value::Array(items) => items.iter().map(inline).collect(),
+        value => vec![inline(value)],
+    };
+    lines.join("\n")
+}
+
+/// A file as base64, with text before and after it.
+pub fn encoded_file(before: &str, mut file: impl Read, after: &str) {
+    let mut out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
+    let outcome = out.write_all(before.as_bytes()).and_then(|()| {
+        let mut encoder = EncoderWriter::new(&mut out, &STANDARD);
+        io::copy(&mut file, &mut encoder)?;
+        encoder.finish()?;
+        drop(encoder);
+        writeln!(out, "{after}")?;
+        out.flush()
+    });
+    written(outcome);
 }
 
 /// A string as it is, anything else as compact JSON.

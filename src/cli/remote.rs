@@ -6,7 +6,7 @@ mod refused;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use http::header::{CONTENT_TYPE, DATE, WWW_AUTHENTICATE};
+use http::header::{CONTENT_TYPE, DATE};
 use http::{HeaderMap, Method};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
@@ -22,13 +22,12 @@ use super::{problem_failure, runtime};
 use crate::auth::sandbox::{self, SandboxKey};
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::signature;
-use crate::call::WARNING_HEADER;
-use crate::catalog::{ResultFormat, result_format};
+use crate::catalog::ResultFormat;
 use crate::clock::unix_now;
 use crate::config;
 use crate::egress::{self, ClientIdentity};
 use crate::error::{Code, Failure, UpstreamFault};
-use crate::request_id::{self, RequestId};
+use crate::request_id::RequestId;
 use exchange::Prepared;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -180,6 +179,11 @@ impl Remote {
             .map_err(|e| Failure::new(Code::ExecutionFailed, "the call").because(e))?;
         let answer = self.ask(Method::POST, "call", &[], Some(body))?;
         *request_id = answer.request_id;
+        self.called(answer)
+    }
+
+    /// What an answer of `/call` says.
+    pub fn called(&self, answer: Response) -> Result<Called, Failure> {
         if answer.status != 200 {
             return Err(answer.failure(&self.caller));
         }
@@ -336,7 +340,7 @@ fn client_identity() -> Result<Option<ClientIdentity>, Failure> {
 
 const NOT_ATI: &str = "Proxy request failed: its answer is not that of an ATI proxy";
 
-fn not_ati() -> Failure {
+pub fn not_ati() -> Failure {
     Failure::new(Code::UpstreamError, NOT_ATI).hint("ATI_PROXY_URL says where the proxy is")
 }
 

@@ -114,6 +114,13 @@ impl Opened {
     }
 }
 
+impl Response {
+    /// The same answer with this body.
+    pub fn with_body(self, body: String) -> Self {
+        Response { body, ..self }
+    }
+}
+
 fn head(response: &reqwest::Response, path: String, sent: u64) -> Response {
     let (headers, status) = (response.headers(), response.status());
     let text = |name| headers.get(name)?.to_str().ok().map(str::to_owned);

@@ -1,5 +1,6 @@
 //! `ati run`: call one tool.
 
+mod files;
 mod given;
 mod layout;
 mod result;
@@ -15,10 +16,12 @@ use tracing::{debug, warn};
 use super::local::{Answered, Local};
 use super::remote::Remote;
 use super::{Format, output};
+use crate::catalog::Invocation;
 use crate::catalog::words::Words;
 use crate::config;
 use crate::error::{Code, Failure};
 use crate::exec::Watcher;
+use files::Transfer;
 use given::Given;
 
 pub use suggest::unknown_tool;
@@ -80,6 +83,11 @@ pub fn run(args: &Args, format: Format, verbose: bool) -> Result<u8, Failure> {
             }
             // Only the proxy knows whether the tool is a program.
             let given = Given::read(file, words, &parsed)?;
+            if let Some(operation) = files::operation(name)
+                && let Some(transfer) = Transfer::read(operation, &given, &parsed)?
+            {
+                return files::through_proxy(&remote, name, transfer, format);
+            }
             call_remote(&remote, name, &given, &parsed)?
         }
         None => {
@@ -97,16 +105,25 @@ pub fn run(args: &Args, format: Format, verbose: bool) -> Result<u8, Failure> {
                 Some(_) => Given::of_program(words),
                 None => Given::read(file, words, &parsed)?,
             };
+            if let Some(Invocation::Files(operation)) = tool.map(|tool| &tool.invocation)
+                && let Some(transfer) = Transfer::read(*operation, &given, &parsed)?
+            {
+                return files::here(&local, name, transfer, format);
+            }
             let watched = verbose || std::io::stderr().is_terminal();
             let watcher: Option<Watcher<'_>> = watched.then_some(&output::progress);
             local.call(name, given.to_args(), watcher)?
         }
     };
-    for warning in &answered.warnings {
-        warn!("{}", output::printable(warning));
-    }
+    warn_of(&answered.warnings);
     result::print(&answered.result, format, answered.format);
     Ok(0)
+}
+
+fn warn_of(warnings: &[String]) {
+    for warning in warnings {
+        warn!("{}", output::printable(warning));
+    }
 }
 
 /// Call through the proxy. The call is also recorded in this machine's own audit log.

@@ -15,7 +15,7 @@ use super::hops::{Hop, Hops};
 use super::resume::{Validator, continues_at};
 use crate::egress::{EgressError, host_and_port};
 use crate::exec::egress::failed;
-use crate::exec::{Answer, ExecContext, JsonWithFiles};
+use crate::exec::{Answer, ExecContext, JsonWithFiles, Progress};
 
 /// How often a download that breaks off is taken up again.
 const MOST_RESUMES: u32 = 5;
@@ -169,7 +169,10 @@ impl<'a> Transfer<'a> {
         let origin = self.hop.url.origin();
         loop {
             match self.response.chunk().await {
-                Ok(Some(piece)) => self.incoming.write(&piece).await?,
+                Ok(Some(piece)) => {
+                    self.incoming.write(&piece).await?;
+                    self.show_progress();
+                }
                 Ok(None) => return Ok(None),
                 Err(error) => match failed(&error, &origin) {
                     fault @ EgressError::Request(_) => {
@@ -178,6 +181,16 @@ impl<'a> Transfer<'a> {
                     other => return Err(DownloadFault::Egress(other).into()),
                 },
             }
+        }
+    }
+
+    fn show_progress(&self) {
+        if let Some(watcher) = self.context.watcher {
+            watcher(&Progress {
+                done: self.incoming.len() as f64,
+                total: self.total.map(|total| total as f64),
+                message: None,
+            });
         }
     }
 
