@@ -85,6 +85,9 @@ fn folder_that_cant_be_written_fails_the_upload_and_keeps_nothing() {
     assert_eq!(below(dir.path()), [file]);
 }
 
+/// Head and body of a request.
+type Sent = (String, Vec<u8>);
+
 const FAL_KEY: &str = "planted-fal-key";
 const FAL_TOKEN: &str = "planted-fal-token";
 
@@ -116,7 +119,7 @@ fn upload_to_fal_goes_to_the_server_that_its_token_names() {
         return;
     }
     let authority = Authority::new();
-    let seen: Arc<Mutex<Vec<(String, Vec<u8>)>>> = Arc::default();
+    let seen: Arc<Mutex<Vec<Sent>>> = Arc::default();
     let stored = seen.clone();
     let storage = authority.answering_at(&format!("{PUBLIC}:0"), "cdn.test", move |head, body| {
         stored
