@@ -9,10 +9,11 @@ use super::body::{Beginning, Body, BodyError};
 use super::pace;
 use crate::auth::Identity;
 use crate::call::payload::{
-    CallWithFile, IncomingCall, Learned, takes_file, too_much_text, uploader,
+    CallWithFile, IncomingCall, Learned, failed, takes_file, too_much_text, uploader,
 };
 use crate::call::{self, Context};
 use crate::error::{CallError, Shortage};
+use crate::exec::files::FilesError;
 use crate::spool::{Spool, SpoolError, Spooled};
 
 pub enum CallBody {
@@ -143,6 +144,8 @@ fn unread(error: BodyError) -> CallError {
             CallError::Busy(Shortage::Memory)
         }
         BodyError::NotSpooled(SpoolError::QuotaExceeded { .. }) => CallError::Busy(Shortage::Spool),
+        // The machine's fault, not the caller's.
+        BodyError::NotSpooled(error @ SpoolError::Disk(_)) => failed(FilesError::from(error)),
         e => CallError::UnreadableBody(e.to_string()),
     }
 }
