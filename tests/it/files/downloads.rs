@@ -124,7 +124,11 @@ fn with_small_disk(setup: Setup) -> Option<Proxy> {
             .arg(plain.get_program())
             .args(plain.get_args())
             .env_clear()
-            .envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))))
+            .envs(
+                plain
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
             .env("TMPDIR", &tmp)
             .stdin(std::process::Stdio::null());
         return Some(setup.start_with(command));
