@@ -71,6 +71,7 @@ fn the_shipped_manifests_load() {
         "finnhub_api_key",
         "cerebras_api_key",
         "github_token",
+        "fal_api_key",
         "sandbox_signing_shared_secret",
     ];
     let keys: serde_json::Map<String, serde_json::Value> = keys
