@@ -41,7 +41,7 @@ pub fn uploader<'a>(catalog: &'a Catalog, identity: &Identity) -> Option<&'a Arc
 /// A file of a caller, while it comes in.
 pub fn incoming(context: &Context<'_>) -> Incoming {
     let most = context.file_limits.max_bytes;
-    Incoming::new(most, context.limits.spool_bytes, context.runtime)
+    Incoming::new(most, context.runtime)
 }
 
 /// The body of a `/call` that has a file, while it comes in.

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::wire::{stored, storing};
+use super::wire::{send, stored, storing};
 use super::{DOWNLOAD, UPLOAD, bytes, refusal, server, sha256};
 use crate::support::ati::{Proxy, Setup};
 use crate::support::eventually;
@@ -241,13 +241,13 @@ fn disk_that_is_full_fails_the_transfer_and_no_other_call() {
     };
     let small = bytes(1 << 20);
     for _ in 0..2 {
-        let answer = proxy.client().send("PUT", "/files", &[], &bytes(8 << 20));
+        let answer = send(&proxy, "PUT", "/files", &[], &bytes(8 << 20));
         assert_eq!(answer.status, 507, "{}", answer.text());
         assert!(answer.text().contains("is full"), "{}", answer.text());
         let answer = proxy.call(None, DOWNLOAD, json!({"url": files.url()}));
         assert_eq!(answer.status, 507, "{}", answer.text());
         eventually("room for a small file", || {
-            let answer = proxy.client().send("PUT", "/files", &[], &small);
+            let answer = send(&proxy, "PUT", "/files", &[], &small);
             (answer.status == 201).then_some(())
         });
         proxy.client().get("/health");

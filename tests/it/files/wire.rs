@@ -45,21 +45,26 @@ fn body(content: &[u8], named_first: bool) -> String {
 }
 
 fn post(proxy: &Proxy, token: Option<&str>, body: &str) -> Response {
-    let headers: Vec<(&str, &str)> = token
-        .map(|token| ("authorization", token))
-        .into_iter()
-        .collect();
+    let token = token.map(|token| ("authorization", token));
+    let headers: Vec<(&str, &str)> = token.into_iter().collect();
+    send(proxy, "POST", "/call", &headers, body.as_bytes())
+}
+
+/// A request whose refusal may come before the end of its body.
+pub fn send(
+    proxy: &Proxy,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Response {
     let mut client = proxy.client();
-    let mut head = format!(
-        "POST /call HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n",
-        body.len()
-    );
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\n");
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
     }
-    client.write(format!("{head}\r\n").as_bytes());
-    // A refusal may come before the end of the body.
-    let _ = client.try_write(body.as_bytes());
+    client.write(format!("{head}content-length: {}\r\n\r\n", body.len()).as_bytes());
+    let _ = client.try_write(body);
     client.read(false)
 }
 
@@ -242,7 +247,7 @@ fn upload_that_breaks_off_leaves_nothing() {
 #[test]
 fn file_beyond_the_quota_is_told_to_come_back() {
     let proxy = storing(CONF).start();
-    let put = |size: usize| proxy.client().send("PUT", "/files", &[], &bytes(size));
+    let put = |size: usize| send(&proxy, "PUT", "/files", &[], &bytes(size));
     let first: Value = put(MOST).json();
     assert_eq!(put(3 << 20).status, 201);
     for answer in [
