@@ -80,7 +80,10 @@ async fn read_within(
     while let Some(piece) = body.next().await {
         incoming.push(&piece.map_err(unread)?).await?;
     }
-    incoming.call.finish().await.map(CallBody::WithFile)
+    let is_named = incoming.tool.is_some();
+    let finished = incoming.call.finish().await;
+    let finished = finished.map_err(|error| told(error, is_named, context));
+    finished.map(CallBody::WithFile)
 }
 
 struct Incoming<'a> {
@@ -126,11 +129,18 @@ impl Incoming<'_> {
             Learned::File => Err(too_long()),
         };
         let pushed = self.call.push(piece, context, allow).await;
-        pushed.map_err(|error| match error {
-            Some(error) => error,
-            None if self.tool.is_some() => too_much_text(),
-            None => too_long(),
-        })
+        let is_named = self.tool.is_some();
+        pushed.map_err(|error| told(error, is_named, context))
+    }
+}
+
+/// `None`: there is too much text besides the file. Before the tool is known, that is a call which
+/// is too long.
+fn told(error: Option<CallError>, is_named: bool, context: &Context<'_>) -> CallError {
+    match error {
+        Some(error) => error,
+        None if is_named => too_much_text(),
+        None => unread(BodyError::TooLarge(context.limits.max_call_bytes)),
     }
 }
 
