@@ -9,10 +9,11 @@ use super::body::{Beginning, Body, BodyError};
 use super::pace;
 use crate::auth::Identity;
 use crate::call::payload::{
-    CallWithFile, IncomingCall, Learned, takes_file, too_much_text, uploader,
+    CallWithFile, IncomingCall, Learned, failed, takes_file, too_much_text, uploader,
 };
 use crate::call::{self, Context};
 use crate::error::{CallError, Shortage};
+use crate::exec::files::FilesError;
 use crate::spool::{Spool, SpoolError, Spooled};
 
 pub enum CallBody {
@@ -79,7 +80,10 @@ async fn read_within(
     while let Some(piece) = body.next().await {
         incoming.push(&piece.map_err(unread)?).await?;
     }
-    incoming.call.finish().await.map(CallBody::WithFile)
+    let is_named = incoming.tool.is_some();
+    let finished = incoming.call.finish().await;
+    let finished = finished.map_err(|error| told(error, is_named, context));
+    finished.map(CallBody::WithFile)
 }
 
 struct Incoming<'a> {
@@ -125,11 +129,18 @@ impl Incoming<'_> {
             Learned::File => Err(too_long()),
         };
         let pushed = self.call.push(piece, context, allow).await;
-        pushed.map_err(|error| match error {
-            Some(error) => error,
-            None if self.tool.is_some() => too_much_text(),
-            None => too_long(),
-        })
+        let is_named = self.tool.is_some();
+        pushed.map_err(|error| told(error, is_named, context))
+    }
+}
+
+/// `None`: there is too much text besides the file. Before the tool is known, that is a call which
+/// is too long.
+fn told(error: Option<CallError>, is_named: bool, context: &Context<'_>) -> CallError {
+    match error {
+        Some(error) => error,
+        None if is_named => too_much_text(),
+        None => unread(BodyError::TooLarge(context.limits.max_call_bytes)),
     }
 }
 
@@ -143,6 +154,8 @@ fn unread(error: BodyError) -> CallError {
             CallError::Busy(Shortage::Memory)
         }
         BodyError::NotSpooled(SpoolError::QuotaExceeded { .. }) => CallError::Busy(Shortage::Spool),
+        // The machine's fault, not the caller's.
+        BodyError::NotSpooled(error @ SpoolError::Disk(_)) => failed(FilesError::from(error)),
         e => CallError::UnreadableBody(e.to_string()),
     }
 }

@@ -66,6 +66,21 @@ impl Given {
             content: None,
         }
     }
+
+    /// With the file that was among the arguments. The audit shows its length in its place.
+    fn with_file(mut self, tool: &Tool, file: Option<Content>) -> Self {
+        let Some(file) = file else {
+            return self;
+        };
+        let mut shown = for_audit(Some(tool), &self.args).into_owned();
+        if let Some(place) = shown.get_mut(payload::CONTENT) {
+            let letters = file.len().div_ceil(3) * 4;
+            *place = format!("[{letters} letters of base64]").into();
+            self.audited = audit::redact(&shown);
+        }
+        self.content = Some(file);
+        self
+    }
 }
 
 impl Args<'_> {
@@ -81,16 +96,14 @@ impl Args<'_> {
             Args::Text { args, words } => (args, words),
             Args::Mcp(args) => (args, Vec::new()),
             Args::WithFile(args, file) => {
-                let mut given = Box::pin(args.parse(tool, work, context)).await?;
-                given.content = Some(file);
-                return Ok(given);
+                let given = Box::pin(args.parse(tool, work, context)).await?;
+                return Ok(given.with_file(tool, Some(file)));
             }
             Args::Spooled(body) if payload::takes_file(tool) => {
                 let call = without_file(body, context).await?;
                 let (args, words) = parse_body(&call.text.into(), tool)?;
-                let mut given = Given::new(tool, args, words, size.min(SMALL_TEXT));
-                given.content = call.file;
-                return Ok(given);
+                let given = Given::new(tool, args, words, size.min(SMALL_TEXT));
+                return Ok(given.with_file(tool, call.file));
             }
             Args::Spooled(body) => {
                 let tool = tool.clone();
@@ -168,7 +181,8 @@ async fn without_file(body: Spooled, context: &Context<'_>) -> Result<CallWithFi
         let pushed = call.push(&piece, context, |_| Ok(())).await;
         pushed.map_err(|error| error.unwrap_or_else(payload::too_much_text))?;
     }
-    call.finish().await
+    let finished = call.finish().await;
+    finished.map_err(|error| error.unwrap_or_else(payload::too_much_text))
 }
 
 fn is_object(text: &&RawValue) -> bool {

@@ -41,7 +41,7 @@ pub fn uploader<'a>(catalog: &'a Catalog, identity: &Identity) -> Option<&'a Arc
 /// A file of a caller, while it comes in.
 pub fn incoming(context: &Context<'_>) -> Incoming {
     let most = context.file_limits.max_bytes;
-    Incoming::new(most, context.limits.spool_bytes, context.runtime)
+    Incoming::new(most, context.runtime)
 }
 
 /// The body of a `/call` that has a file, while it comes in.
@@ -84,10 +84,7 @@ impl IncomingCall {
         context: &Context<'_>,
         mut allow: impl FnMut(Learned) -> Result<(), CallError>,
     ) -> Result<(), Option<CallError>> {
-        let events = self.scanner.push(piece).map_err(|e| match e {
-            ScanError::TooLong(_) => None,
-            e => Some(unscanned(e)),
-        })?;
+        let events = self.scanner.push(piece).map_err(unscanned)?;
         for event in events {
             match event {
                 Event::Told { text, .. } => allow(Learned::ToolName(text))?,
@@ -106,7 +103,8 @@ impl IncomingCall {
         Ok(())
     }
 
-    pub async fn finish(self) -> Result<CallWithFile, CallError> {
+    /// `Err(None)` as with `push`.
+    pub async fn finish(self) -> Result<CallWithFile, Option<CallError>> {
         let text = self.scanner.finish().map_err(unscanned)?;
         let file = match self.file {
             Some(file) => Some(file.finish().await.map_err(failed)?),
@@ -127,10 +125,11 @@ pub fn failed(error: FilesError) -> CallError {
     ExecError::from(error).into()
 }
 
-fn unscanned(error: ScanError) -> CallError {
+fn unscanned(error: ScanError) -> Option<CallError> {
     match error {
-        ScanError::Base64 { error, .. } => failed(FilesError::Base64(error.to_string())),
-        error => CallError::InvalidRequest(error.to_string()),
+        ScanError::TooLong(_) => None,
+        ScanError::Base64 { error, .. } => Some(failed(FilesError::Base64(error.to_string()))),
+        error => Some(CallError::InvalidRequest(error.to_string())),
     }
 }
 

@@ -68,6 +68,8 @@ pub struct Scanner {
     limit: usize,
     /// Bytes of the text before the piece that is being scanned.
     before: u64,
+    /// What is wrong with the text. It is told after the events that came before it.
+    fault: Option<ScanError>,
 }
 
 #[derive(Debug)]
@@ -132,6 +134,7 @@ impl Scanner {
             kept: Vec::new(),
             limit,
             before: 0,
+            fault: None,
         }
     }
 
@@ -149,12 +152,23 @@ impl Scanner {
         self
     }
 
-    /// The next piece of the text.
+    /// The next piece of the text. Where it has a fault, the events before that come first, and the
+    /// next call has the error.
     pub fn push(&mut self, piece: &[u8]) -> Result<Vec<Event>, ScanError> {
+        if let Some(fault) = &self.fault {
+            return Err(fault.clone());
+        }
         let mut events = Vec::new();
         let mut at = 0;
         while at < piece.len() {
-            at += self.step(&piece[at..], at, &mut events)?;
+            match self.step(&piece[at..], at, &mut events) {
+                Ok(used) => at += used,
+                Err(fault) if events.is_empty() => return Err(fault),
+                Err(fault) => {
+                    self.fault = Some(fault);
+                    return Ok(events);
+                }
+            }
         }
         self.before += piece.len() as u64;
         Ok(events)
@@ -162,6 +176,9 @@ impl Scanner {
 
     /// The text without what was diverted, if it is complete.
     pub fn finish(self) -> Result<Vec<u8>, ScanError> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
         let ended = matches!(self.state, State::After | State::Scalar);
         if ended && self.tracker.depth() == 0 {
             Ok(self.kept)

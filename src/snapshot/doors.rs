@@ -77,7 +77,8 @@ fn open_downloads(settings: &Settings) -> Option<Problem> {
         beyond.address
     );
     let fix = format!("configure {TOKEN_KEYS}, or name the hosts in ATI_DOWNLOAD_ALLOWLIST");
-    Some(Problem::new(message).advice("jwt", fix))
+    let problem = Problem::new(message).weight(Weight::Tolerated);
+    Some(problem.advice("jwt", fix))
 }
 
 /// Routes that an unsigned request may use. Without a secret no signature can be checked at all;

@@ -72,6 +72,7 @@ fn the_shipped_manifests_load() {
         "cerebras_api_key",
         "github_token",
         "google_workspace_credentials",
+        "fal_api_key",
         "sandbox_signing_shared_secret",
     ];
     let keys: serde_json::Map<String, serde_json::Value> = keys

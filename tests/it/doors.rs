@@ -206,7 +206,7 @@ fn routes_alone_need_no_token_keys_beyond_loopback() {
     assert!(limited.log.find_all("no token keys").is_empty());
     let proxy = with_route(Setup::new()).arg("--bind=0.0.0.0").start();
     assert!(healthy(&proxy));
-    let args = ["--bind", "0.0.0.0", "--enable-passthrough"];
+    let args = ["--bind", "0.0.0.0", "--enable-passthrough", "--strict"];
     let (output, report) = check(proxy.dir.path(), &args);
     assert!(output.status.success(), "{report}");
     let warnings = messages(&report["warnings"]);

@@ -87,6 +87,12 @@ impl FileOperation {
                     "headers": {
                         "type": ["object", "string"],
                         "description": "More request headers: an object, or the JSON text of one"
+                    },
+                    "delivery": {
+                        "type": "string",
+                        "enum": ["inline", "file"],
+                        "description": "file: the answer has the id of a file for GET /files/{id} \
+                                        instead of its bytes"
                     }
                 },
                 "required": ["url"]
@@ -99,6 +105,10 @@ impl FileOperation {
                         "description": "The file's name; folders before it are left out"
                     },
                     "content_base64": {"type": "string", "description": "The file's bytes as base64"},
+                    "file": {
+                        "type": "string",
+                        "description": "In place of content_base64: the id of a file of PUT /files"
+                    },
                     "content_type": {
                         "type": "string",
                         "description": "The media type; by default the one of the name's extension"
@@ -108,7 +118,7 @@ impl FileOperation {
                         "description": "One of the operator's destinations, where it isn't the default"
                     }
                 },
-                "required": ["filename", "content_base64"]
+                "required": ["filename"]
             }),
         }
     }

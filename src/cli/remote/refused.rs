@@ -183,6 +183,9 @@ impl Response {
     fn kind(&self) -> (Code, Option<&'static str>) {
         let error = self.error().unwrap_or_default();
         let says = |text: &str| error.contains(text);
+        if let Some(code) = of_file_tool(&error) {
+            return (code, None);
+        }
         match self.status {
             403 if self
                 .error()
@@ -244,6 +247,25 @@ fn code_of_program(error: &str) -> Code {
     } else {
         Code::ExecutionFailed
     }
+}
+
+/// File tools use statuses that mean something else for other tools. Their texts don't change.
+fn of_file_tool(error: &str) -> Option<Code> {
+    let begins = |text: &str| error.starts_with(text);
+    if begins("Missing required argument: ") {
+        return Some(Code::MissingArg);
+    }
+    if begins("No such file: ") || begins("Unknown upload destination ") {
+        return Some(Code::InvalidValue);
+    }
+    if begins("Upload destinations not configured ") {
+        return Some(Code::ExecutionFailed);
+    }
+    let upstream = begins("Upstream returned status ")
+        || begins("URL is not allowed (private/internal address)")
+        || (begins("Host '") && error.ends_with("is not in the download allowlist"))
+        || begins("Response exceeds max-bytes ");
+    upstream.then_some(Code::UpstreamError)
 }
 
 /// A parameter of a challenge: `Bearer error="…", error_description="…"`.

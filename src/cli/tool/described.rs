@@ -186,10 +186,11 @@ impl<'a> Described<'a> {
             None if self.is_program() => line("Command", self.command.unwrap_or_default()),
             None => {
                 let base = self.base_url.unwrap_or_default().trim_end_matches('/');
-                line(
-                    "Endpoint",
-                    &format!("{} {base}{}", self.method, self.endpoint),
-                );
+                let url = format!("{base}{}", self.endpoint);
+                // A file tool has none.
+                if !url.is_empty() {
+                    line("Endpoint", &format!("{} {url}", self.method));
+                }
             }
         }
         line("Description", self.description);

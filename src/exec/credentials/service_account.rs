@@ -70,11 +70,10 @@ impl ServiceAccountRecipe {
         if !is_confidential(&url) {
             return Err(CredentialError::InsecureTokenUrl(uri.to_owned()));
         }
-        let header = json!({
-            "alg": "RS256",
-            "typ": "JWT",
-            "kid": account.private_key_id,
-        });
+        let mut header = json!({"alg": "RS256", "typ": "JWT"});
+        if let Some(id) = account.private_key_id {
+            header["kid"] = id.into();
+        }
         let now = unix_now();
         let claims = json!({
             "iss": account.client_email,

@@ -20,6 +20,10 @@ const fn decoder(padding: DecodePaddingMode) -> GeneralPurpose {
     GeneralPurpose::new(&STANDARD, config)
 }
 
+/// A file up to this size stays in memory. Less than for other bodies: most files are longer, and
+/// what was in memory once is kept as a buffer.
+const IN_MEMORY: usize = 64 << 10;
+
 /// A whole file.
 #[derive(Debug, Clone)]
 pub struct Content {
@@ -58,9 +62,9 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// A file of at most `most` bytes. It stays in memory up to `in_memory`.
-    pub fn new(most: u64, in_memory: usize, runtime: &SharedState) -> Self {
-        let spool = Spool::new(in_memory, runtime.file_spools.clone());
+    /// A file of at most `most` bytes.
+    pub fn new(most: u64, runtime: &SharedState) -> Self {
+        let spool = Spool::new(IN_MEMORY, runtime.file_spools.clone());
         Incoming {
             spool: spool.within(&runtime.memory),
             digest: Sha256::new(),
@@ -98,7 +102,7 @@ pub async fn from_base64(
     most: u64,
     context: ExecContext<'_>,
 ) -> Result<Content, FilesError> {
-    let mut incoming = Incoming::new(most, context.limits.spool_bytes, context.runtime);
+    let mut incoming = Incoming::new(most, context.runtime);
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
         let (piece, after) = rest.split_at(rest.len().min(LETTERS));

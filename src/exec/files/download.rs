@@ -153,7 +153,7 @@ impl<'a> Transfer<'a> {
                 .get(CONTENT_TYPE)
                 .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
             total,
-            incoming: Incoming::new(args.max_bytes, context.limits.spool_bytes, context.runtime),
+            incoming: Incoming::new(args.max_bytes, context.runtime),
             broken: None,
             response,
             hop,

@@ -68,7 +68,10 @@ fn upload_to_a_folder_writes_one_file_and_answers_its_url() {
     );
     // An empty file is one, too.
     assert_eq!(upload(&proxy, "here", "empty", b"").status, 200);
-    assert_eq!(below(dir.path()).len(), 2);
+    assert_eq!(upload(&proxy, "here", "small", b"small").status, 200);
+    assert_eq!(below(dir.path()).len(), 3);
+    let line = &proxy.wait_for_audit(3)[2];
+    assert_eq!(line["args"]["content_base64"], "[8 letters of base64]");
 }
 
 #[test]
@@ -85,6 +88,9 @@ fn folder_that_cant_be_written_fails_the_upload_and_keeps_nothing() {
     );
     assert_eq!(below(dir.path()), [file]);
 }
+
+/// Head and body of a request.
+type Sent = (String, Vec<u8>);
 
 const FAL_KEY: &str = "planted-fal-key";
 const FAL_TOKEN: &str = "planted-fal-token";
@@ -117,7 +123,7 @@ fn upload_to_fal_goes_to_the_server_that_its_token_names() {
         return;
     }
     let authority = Authority::new();
-    let seen: Arc<Mutex<Vec<(String, Vec<u8>)>>> = Arc::default();
+    let seen: Arc<Mutex<Vec<Sent>>> = Arc::default();
     let stored = seen.clone();
     let storage = authority.answering_at(&format!("{PUBLIC}:0"), "cdn.test", move |head, body| {
         stored

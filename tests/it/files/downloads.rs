@@ -6,7 +6,9 @@ use std::process::Command;
 use ati::auth::token::Claims;
 use serde_json::{Value, json};
 
-use super::{DOWNLOAD, bytes, content, download, refusal, server, sha256};
+use super::{
+    DOWNLOAD, bytes, content, download, refusal, server, sha256, upload, with_destinations,
+};
 use crate::support::ati::{Proxy, Setup};
 use crate::support::skip::skip;
 use crate::support::tokens::{bearer, claims, key_pair};
@@ -138,17 +140,27 @@ fn with_small_disk(setup: Setup) -> Option<Proxy> {
 }
 
 #[test]
-fn full_disk_in_the_middle_of_a_download_is_507_and_others_go_on() {
+fn full_disk_in_the_middle_of_a_transfer_is_507_and_others_go_on() {
     let files = server(|received| match received.target.as_str() {
         "/big" => (200, String::new(), bytes(4 << 20)),
         _ => (200, String::new(), bytes(400_000)),
     });
-    let Some(proxy) = with_small_disk(Setup::new().conf("[tools]\nspool_bytes = 1024\n")) else {
+    let dir = tempfile::tempdir().unwrap();
+    let destination = format!(
+        "[provider.upload_destinations.here]\nkind = 'local'\ndirectory = '{}'\n",
+        dir.path().display()
+    );
+    let setup = with_destinations(&destination, &json!({})).conf("[tools]\nspool_bytes = 1024\n");
+    let Some(proxy) = with_small_disk(setup) else {
         return;
     };
     for _ in 0..2 {
         let full = download(&proxy, json!({"url": format!("{}/big", files.url())}));
-        let text = "The disk of ati's machine is full: there is no place for the file";
+        let text = "No space left on the disk of ati's machine";
+        assert_eq!(refusal(&full), (507, text.to_owned()));
+        // Little more than fits: ati reads on only for a while, and this client reads no answer
+        // before it has sent everything.
+        let full = upload(&proxy, "here", "x", &bytes(1_100_000));
         assert_eq!(refusal(&full), (507, text.to_owned()));
         let fits = download(&proxy, json!({"url": files.url()}));
         assert_eq!(content(&fits), bytes(400_000));
@@ -170,7 +182,7 @@ fn download_that_takes_too_long_is_broken_off() {
 }
 
 #[test]
-fn scope_and_rate_of_a_caller_hold_for_downloads() {
+fn scope_of_a_caller_holds_for_downloads() {
     let files = server(|_| (200, String::new(), b"x".to_vec()));
     let (signer, public) = key_pair();
     let proxy = Setup::new().jwt(&public).start();

@@ -1,9 +1,11 @@
 //! Every documented error of file tools, with its status and its text.
 
+use ati::auth::token::{Claims, Namespace};
 use serde_json::{Value, json};
 
 use super::{DOWNLOAD, UPLOAD, download, refusal, server, with_destinations};
 use crate::support::ati::Setup;
+use crate::support::tokens::{bearer, claims, key_pair};
 
 fn assert_refused(
     proxy: &crate::support::ati::Proxy,
@@ -180,6 +182,30 @@ fn wrong_arguments_of_an_upload_are_400_and_say_which() {
     }
     let left = std::fs::read_dir(dir.path()).unwrap().count();
     assert_eq!(left, 0, "nothing was written");
+}
+
+#[test]
+fn rate_of_a_caller_counts_downloads_under_every_name() {
+    let files = server(|_| (200, String::new(), b"x".to_vec()));
+    let (signer, public) = key_pair();
+    let proxy = Setup::new().jwt(&public).start();
+    let rate = [("tool:file_manager:*".to_owned(), "2/hour".to_owned())];
+    let claims = Claims {
+        ati: Some(Namespace {
+            v: 1,
+            rate: rate.into_iter().collect(),
+            customer_id: None,
+        }),
+        ..claims()
+    };
+    let token = bearer(&signer, &claims);
+    let call = |name: &str| {
+        let response = proxy.call(Some(&token), name, json!({"url": files.url()}));
+        response.status
+    };
+    assert_eq!((call(DOWNLOAD), call("file_manager_download")), (200, 200));
+    assert_eq!(call(DOWNLOAD), 429);
+    assert_eq!(files.received().len(), 2);
 }
 
 #[test]

@@ -1,11 +1,15 @@
 //! `file_manager`: downloads and uploads over `POST /call`.
 
+mod binary;
+mod command_line;
 mod destinations;
 mod downloads;
 mod errors;
 mod gcs;
 mod hosts;
+mod memory;
 mod resume;
+mod wire;
 
 use std::io::Write;
 
