@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Bytes of a file that people write: manifests, settings, certificates, lists of keys.
@@ -101,6 +101,56 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
+/// Removes a folder with everything in it, also where folders below it are closed to their owner or
+/// nested deeper than a path can be: what is in a subfolder is moved up before that is removed. No
+/// link is followed. One that isn't there is as good as removed.
+pub fn remove_tree(root: &Path) -> io::Result<()> {
+    match fs::remove_dir(root) {
+        Ok(()) => return Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(_) => {}
+    }
+    loop {
+        open_to_owner(root)?;
+        let mut is_empty = true;
+        for entry in fs::read_dir(root)? {
+            let entry = entry?;
+            is_empty = false;
+            let path = entry.path();
+            if !entry.file_type()?.is_dir() {
+                fs::remove_file(&path)?;
+            } else if fs::remove_dir(&path).is_err() {
+                move_up(&path, root)?;
+                fs::remove_dir(&path)?;
+            }
+        }
+        if is_empty {
+            return fs::remove_dir(root);
+        }
+    }
+}
+
+/// Moves the subfolders of a folder to `root`, and removes the rest of what is in it.
+fn move_up(folder: &Path, root: &Path) -> io::Result<()> {
+    open_to_owner(folder)?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            // Moving it changes its `..`.
+            open_to_owner(&path)?;
+            fs::rename(&path, root.join(uuid::Uuid::new_v4().to_string()))?;
+        } else {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+fn open_to_owner(folder: &Path) -> io::Result<()> {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
+}
+
 /// Holds an exclusive lock for as long as the returned file lives, so that two processes don't
 /// overwrite each other's changes.
 pub fn lock(path: &Path) -> io::Result<File> {
@@ -151,7 +201,6 @@ fn explain_link(e: io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn only_regular_files_of_a_sane_size_are_read() {
@@ -179,6 +228,28 @@ mod tests {
         }
         fs::write(path("binary"), [0xff]).unwrap();
         assert!(read_text(&path("binary")).is_err());
+    }
+
+    #[test]
+    fn tree_is_removed_however_deep_it_is_and_links_stay_what_they_lead_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, kept) = (dir.path().join("root"), dir.path().join("kept"));
+        for folder in [&root, &kept] {
+            fs::create_dir(folder).unwrap();
+        }
+        fs::write(kept.join("file"), "").unwrap();
+        let made = std::process::Command::new("mkdir")
+            .args(["-p", &"a/".repeat(5000), "b/c/d"])
+            .current_dir(&root)
+            .status();
+        assert!(made.unwrap().success());
+        fs::write(root.join("b/c/file"), "x").unwrap();
+        std::os::unix::fs::symlink(&kept, root.join("b/c/link")).unwrap();
+        std::os::unix::fs::symlink(&kept, root.join("link")).unwrap();
+        fs::set_permissions(root.join("b/c"), fs::Permissions::from_mode(0o000)).unwrap();
+        remove_tree(&root).unwrap();
+        assert!(!root.exists() && kept.join("file").exists());
+        remove_tree(&root).unwrap();
     }
 
     #[test]

@@ -194,6 +194,109 @@ impl ValueCounter {
     }
 }
 
+/// Looks for integers of more than 64 bits, piece by piece: parsed, they lose digits.
+#[derive(Default)]
+pub struct LongIntegers {
+    found: bool,
+    quoted: bool,
+    escaped: bool,
+    /// The number that is being read.
+    number: Option<Digits>,
+}
+
+#[derive(Default)]
+struct Digits {
+    is_negative: bool,
+    is_integer: bool,
+    /// Saturates.
+    magnitude: u128,
+}
+
+impl Digits {
+    fn push(&mut self, byte: u8) {
+        match byte {
+            b'0'..=b'9' => {
+                let shifted = self.magnitude.saturating_mul(10);
+                self.magnitude = shifted.saturating_add(u128::from(byte - b'0'));
+            }
+            _ => self.is_integer = false,
+        }
+    }
+
+    fn is_long_integer(&self) -> bool {
+        let most = if self.is_negative {
+            u128::from(i64::MIN.unsigned_abs())
+        } else {
+            u128::from(u64::MAX)
+        };
+        self.is_integer && self.magnitude > most
+    }
+}
+
+impl LongIntegers {
+    pub fn are_in(text: &str) -> bool {
+        let mut search = LongIntegers::default();
+        search.push(text.as_bytes());
+        search.end()
+    }
+
+    /// From a reader, which is read to its end.
+    pub fn are_in_all_of(mut text: impl Read) -> io::Result<bool> {
+        let mut search = LongIntegers::default();
+        let mut piece = vec![0; 64 << 10];
+        loop {
+            match text.read(&mut piece)? {
+                0 => return Ok(search.end()),
+                read => search.push(&piece[..read]),
+            }
+        }
+    }
+
+    fn push(&mut self, piece: &[u8]) {
+        for byte in piece {
+            if self.quoted {
+                match byte {
+                    _ if self.escaped => self.escaped = false,
+                    b'\\' => self.escaped = true,
+                    b'"' => self.quoted = false,
+                    _ => {}
+                }
+                continue;
+            }
+            match (byte, &mut self.number) {
+                (b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E', Some(number)) => {
+                    number.push(*byte);
+                }
+                (b'0'..=b'9' | b'-', None) => {
+                    let mut number = Digits {
+                        is_negative: *byte == b'-',
+                        is_integer: true,
+                        magnitude: 0,
+                    };
+                    if *byte != b'-' {
+                        number.push(*byte);
+                    }
+                    self.number = Some(number);
+                }
+                _ => {
+                    self.end_number();
+                    self.quoted = *byte == b'"';
+                }
+            }
+        }
+    }
+
+    fn end_number(&mut self) {
+        let number = self.number.take();
+        self.found |= number.is_some_and(|number| number.is_long_integer());
+    }
+
+    fn end(mut self) -> bool {
+        self.end_number();
+        self.found
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,6 +336,27 @@ mod tests {
         ));
         assert!(is_valid(text.as_bytes()));
         assert!(!is_valid(&text.as_bytes()[..10]) && !is_valid(&b"1 2"[..]));
+    }
+
+    #[test]
+    fn long_integers_are_found_outside_of_strings_only() {
+        for (text, found) in [
+            ("18446744073709551616", true),
+            ("-9223372036854775809", true),
+            (r#"{"a\"": [1, "x", 18446744073709551616]}"#, true),
+            ("18446744073709551615", false),
+            ("-9223372036854775808", false),
+            ("18446744073709551616e1", false),
+            ("18446744073709551616.0", false),
+            (
+                r#"{"1\\18446744073709551616": "18446744073709551616"}"#,
+                false,
+            ),
+        ] {
+            assert_eq!(LongIntegers::are_in(text), found, "{text}");
+            let slowly = LongIntegers::are_in_all_of(Slow(text.as_bytes()));
+            assert_eq!(slowly.unwrap(), found, "{text}");
+        }
     }
 
     /// Reads one byte at a time.

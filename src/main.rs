@@ -4,5 +4,8 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    if let Some(code) = ati::process::run_hidden_command(std::env::args_os()) {
+        return code.into();
+    }
     ati::cli::run(ati::cli::parse())
 }

@@ -79,6 +79,7 @@ impl Body {
         if self.announced.is_some_and(|length| length > limit as u64) {
             return Err(BodyError::TooLarge(limit));
         }
+        let spool = spool.with_room_for(self.announced.unwrap_or(0));
         tokio::time::timeout(patience, self.spool_pieces(limit, spool))
             .await
             .unwrap_or(Err(BodyError::TooSlow(patience)))

@@ -43,7 +43,7 @@ const LONGEST_INDENT: usize = 4096;
 /// takes disk space that all calls share.
 const SLOWEST_BYTES_PER_SECOND: u64 = 256 << 10;
 
-/// Of a spooled body, what has to be known first.
+/// Of a body that isn't small, what has to be known first.
 #[derive(Deserialize)]
 struct ToolName {
     tool_name: String,
@@ -87,21 +87,15 @@ pub(super) async fn answer(
     let work = context.work(identity);
     let parsed;
     let (name, args) = match body.in_memory() {
-        Some(bytes) => {
-            parsed = if bytes.len() <= call::SMALL_TEXT {
-                parse(bytes)?
-            } else {
-                let body = body.clone();
-                let parse = move || parse(body.in_memory().unwrap_or_default());
-                work.run(parse).await.map_err(refused)??
-            };
+        Some(bytes) if bytes.len() <= call::SMALL_TEXT => {
+            parsed = parse(bytes)?;
             let args = Args::Text {
                 args: parsed.args.as_deref(),
                 words: parsed.raw_args.unwrap_or_default(),
             };
             (parsed.tool_name, args)
         }
-        None => (spooled_tool_name(&body, &work).await?, Args::Spooled(body)),
+        _ => (tool_name(&body, &work).await?, Args::Spooled(body)),
     };
     let call = call::Request {
         request_id: id,
@@ -130,6 +124,10 @@ fn headers(finished: &Finished) -> Vec<(HeaderName, HeaderValue)> {
     if finished.format != ResultFormat::default() {
         let name = HeaderName::from_static(result_format::HEADER);
         headers.push((name, HeaderValue::from_static(finished.format.name())));
+    }
+    if finished.is_program {
+        let name = HeaderName::from_static(call::HANDLER_HEADER);
+        headers.push((name, HeaderValue::from_static("cli")));
     }
     if !finished.warnings.is_empty() {
         let plain = |c: char| {
@@ -183,7 +181,7 @@ pub(super) async fn run(
         }
         Err(error) => {
             let (waited, context) = (started.elapsed(), context(snapshot, services));
-            call::refuse(call, error, waited, context).await
+            call::refuse(call, error, waited, context)
         }
     }
 }
@@ -203,14 +201,25 @@ fn parse(text: &[u8]) -> Result<CallBody, Refusal> {
     serde_json::from_slice(text).map_err(|e| invalid(&e))
 }
 
-/// Reads past the arguments.
-async fn spooled_tool_name(body: &Spooled, work: &Work<'_>) -> Result<String, Refusal> {
+/// The name in a body that isn't small. Reads past the arguments.
+async fn tool_name(body: &Spooled, work: &Work<'_>) -> Result<String, Refusal> {
     let head = body.head(LONGEST_INDENT).await.map_err(|e| invalid(&e))?;
     if !head.trim_ascii_start().starts_with(b"{") {
         return Err(invalid(&"expected a JSON object"));
     }
-    let reader = BufReader::new(CheckedText::new(body.blocking_reader()));
-    let parse = move || serde_json::from_reader::<_, ToolName>(reader);
+    let body = body.clone();
+    let parse = move || -> Result<ToolName, String> {
+        match body.in_memory() {
+            Some(bytes) => {
+                let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
+                serde_json::from_str(text).map_err(|e| e.to_string())
+            }
+            None => {
+                let reader = BufReader::new(CheckedText::new(body.blocking_reader()));
+                serde_json::from_reader(reader).map_err(|e| e.to_string())
+            }
+        }
+    };
     let parsed = work.run(parse).await.map_err(refused)?;
     Ok(parsed.map_err(|e| invalid(&e))?.tool_name)
 }
@@ -218,6 +227,7 @@ async fn spooled_tool_name(body: &Spooled, work: &Work<'_>) -> Result<String, Re
 /// `{"result": …}`. An unchanged answer of an upstream is copied as text, without parsing it.
 fn envelope(output: Output, timeout: Duration) -> Reply {
     match output {
+        Output::Raw(raw) if raw.get().len() > call::SMALL_TEXT => in_pieces(raw),
         Output::Raw(raw) => {
             let mut body = Vec::from(OPEN);
             body.reserve_exact(raw.get().len() + 1);
@@ -234,6 +244,25 @@ fn envelope(output: Output, timeout: Duration) -> Reply {
             streamed(json.into_stream(), Some(length), length, timeout)
         }
     }
+}
+
+/// An answer that is too big to be copied on a worker.
+fn in_pieces(raw: Box<RawValue>) -> Reply {
+    let text: Box<str> = raw.into();
+    let mut rest = Bytes::from(text.into_string());
+    let length = OPEN.len() + rest.len() + 1;
+    let mut pieces = vec![Bytes::from_static(OPEN)];
+    while !rest.is_empty() {
+        pieces.push(rest.split_to(rest.len().min(call::SMALL_TEXT)));
+    }
+    pieces.push(Bytes::from_static(b"}"));
+    let content_type = HeaderValue::from_static("application/json");
+    let body = stream::iter(pieces.into_iter().map(Ok)).boxed();
+    let mut reply = Reply::stream(content_type, body);
+    reply
+        .headers
+        .push((CONTENT_LENGTH, HeaderValue::from(length)));
+    reply
 }
 
 /// An answer that is read from disk while it is sent. `length` is announced, where it is known;

@@ -22,6 +22,7 @@ pub use reply::{Reply, ReplyBody, ReplyStream, StreamError};
 use crate::call::{Context, Counting};
 use crate::error::Refusal;
 use crate::exec::SharedState;
+use crate::exec::cli::Surroundings;
 use crate::filters::Admitted;
 use crate::request_id::RequestId;
 use crate::route::Builtin;
@@ -53,6 +54,7 @@ pub fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a
         runtime: &services.runtime,
         audit: &services.audit,
         counting: services.counting,
+        surroundings: Surroundings::Isolated,
         watcher: None,
     }
 }

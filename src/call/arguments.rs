@@ -11,8 +11,9 @@ use crate::catalog::Tool;
 use crate::catalog::schema::{Prepared, Unfit};
 use crate::catalog::words::Words;
 use crate::error::CallError;
-use crate::json;
+use crate::json::{self, LongIntegers};
 use crate::spool::Spooled;
+use crate::telemetry::audit;
 
 /// Arguments with more values than this are refused: a few megabytes of text can stand for
 /// gigabytes.
@@ -20,15 +21,18 @@ pub const MOST_VALUES: usize = 200_000;
 
 /// The arguments of a call.
 pub enum Args<'a> {
-    /// Parsed only once the tool is known to exist.
+    /// Parsed only once the caller may call the tool.
     Text {
-        /// JSON text. Anything but an object counts as `{}`.
+        /// JSON text. Anything but an object counts as `{}`, except for a program.
         args: Option<&'a RawValue>,
         /// The words of a command line, where the arguments come from one.
         words: Vec<String>,
     },
-    /// A whole `/call` body that is too big for memory. Its arguments are parsed once the tool is
-    /// known to exist.
+    /// The `arguments` of MCP's `tools/call`, a JSON object. A program gets each as `--key value`,
+    /// `true` and `false` included.
+    Mcp(Option<&'a RawValue>),
+    /// A whole `/call` body that is too big to be parsed on a worker, in memory or on disk. Its
+    /// arguments are parsed once the caller may call the tool.
     Spooled(Spooled),
 }
 
@@ -38,50 +42,84 @@ pub struct Given {
     pub words: Vec<String>,
     /// Bytes of the text that they were parsed from.
     pub size: usize,
+    /// As the audit keeps them. Made where they are parsed: of many, that takes its time, too.
+    pub audited: Box<RawValue>,
+}
+
+impl Given {
+    fn new(args: Map<String, Value>, words: Vec<String>, size: usize) -> Self {
+        Given {
+            audited: audit::redact(&args),
+            args,
+            words,
+            size,
+        }
+    }
 }
 
 impl Args<'_> {
     /// The tool's schema says which numbers have to keep their digits.
-    pub async fn parse(
-        self,
-        tool: Option<&Arc<Tool>>,
-        work: &Work<'_>,
-    ) -> Result<Given, CallError> {
-        match self {
-            Args::Text { args, words } => {
-                let text = args.filter(|text| text.get().starts_with('{'));
-                let length = text.map_or(0, |text| text.get().len());
-                let size = length + words.iter().map(String::len).sum::<usize>() + words.len();
-                let Some(text) = text else {
-                    let args = Map::new();
-                    return Ok(Given { args, words, size });
-                };
-                if size <= SMALL_TEXT {
-                    let args = parse_text(text, &words, tool.map(|tool| &**tool))?;
-                    return Ok(Given { args, words, size });
-                }
-                let (text, tool) = (text.to_owned(), tool.cloned());
-                let parse = move || {
-                    let args = parse_text(&text, &words, tool.as_deref())?;
-                    Ok(Given { args, words, size })
-                };
-                work.run(parse).await?
-            }
+    pub async fn parse(self, tool: &Arc<Tool>, work: &Work<'_>) -> Result<Given, CallError> {
+        let size = self.size();
+        let (args, words) = match self {
+            Args::Text { args, words } => (args, words),
+            Args::Mcp(args) => (args, Vec::new()),
             Args::Spooled(body) => {
-                let size = usize::try_from(body.len()).unwrap_or(usize::MAX);
-                let parse = move || json::parse_from(|| body.blocking_reader(), MOST_VALUES);
-                let body: ArgsOfBody = work.run(parse).await?.map_err(|e| invalid(&e))?;
-                Ok(Given {
-                    args: match body.args {
-                        Value::Object(map) => map,
-                        _ => Map::new(),
-                    },
-                    words: body.raw_args.unwrap_or_default(),
-                    size,
-                })
+                let tool = tool.clone();
+                let parse = move || {
+                    let (args, words) = parse_body(&body, &tool)?;
+                    Ok(Given::new(args, words, size))
+                };
+                return work.run(parse).await?;
             }
+        };
+        let Some(text) = args.filter(is_object) else {
+            return Ok(Given::new(Map::new(), words, size));
+        };
+        if size <= SMALL_TEXT {
+            let args = parse_text(text, &words, tool)?;
+            return Ok(Given::new(args, words, size));
+        }
+        let (text, tool) = (text.to_owned(), tool.clone());
+        let parse = move || {
+            let args = parse_text(&text, &words, &tool)?;
+            Ok(Given::new(args, words, size))
+        };
+        work.run(parse).await?
+    }
+
+    /// The arguments of a call that is refused before they are parsed, as the audit keeps them.
+    /// Small ones are told; others aren't worth the time.
+    pub fn audited_unparsed(&self) -> Box<RawValue> {
+        let (Args::Text { args, .. } | Args::Mcp(args)) = self else {
+            return audit::not_parsed();
+        };
+        let text = args.filter(is_object).map_or("{}", RawValue::get);
+        if self.size() > SMALL_TEXT {
+            return audit::not_parsed();
+        }
+        match json::parse(text, MOST_VALUES) {
+            Ok(args) => audit::redact(&args),
+            Err(_) => audit::not_parsed(),
         }
     }
+
+    /// Bytes of the text.
+    pub(super) fn size(&self) -> usize {
+        let length = |args: &Option<&RawValue>| args.map_or(0, |text| text.get().len());
+        match self {
+            Args::Text { args, words } => {
+                let words = words.iter().map(|word| word.len() + 1);
+                length(args) + words.sum::<usize>()
+            }
+            Args::Mcp(args) => length(args),
+            Args::Spooled(body) => usize::try_from(body.len()).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+fn is_object(text: &&RawValue) -> bool {
+    text.get().starts_with('{')
 }
 
 fn invalid(error: &dyn std::fmt::Display) -> CallError {
@@ -91,16 +129,45 @@ fn invalid(error: &dyn std::fmt::Display) -> CallError {
 fn parse_text(
     text: &RawValue,
     words: &[String],
-    tool: Option<&Tool>,
+    tool: &Tool,
 ) -> Result<Map<String, Value>, CallError> {
     let mut args = json::parse(text.get(), MOST_VALUES).map_err(|e| invalid(&e))?;
-    if let Some(tool) = tool {
-        tool.schema.restore_digits(&mut args, text, words);
-    }
+    let kept = tool.schema.keep_digits(&mut args, text, words);
+    kept.map_err(unfit)?;
     Ok(args)
 }
 
-/// The part of a `/call` body that holds the arguments.
+fn parse_body(body: &Spooled, tool: &Tool) -> Result<(Map<String, Value>, Vec<String>), CallError> {
+    if let Some(text) = body.in_memory() {
+        let whole: ArgsInText<'_> = serde_json::from_slice(text).map_err(|e| invalid(&e))?;
+        let words = whole.raw_args.unwrap_or_default();
+        let args = match whole.args.filter(is_object) {
+            Some(args) => parse_text(args, &words, tool)?,
+            None => Map::new(),
+        };
+        return Ok((args, words));
+    }
+    let whole: ArgsOfBody =
+        json::parse_from(|| body.blocking_reader(), MOST_VALUES).map_err(|e| invalid(&e))?;
+    let args = match whole.args {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    };
+    let has_long_integers = || LongIntegers::are_in_all_of(body.blocking_reader()).unwrap_or(true);
+    let kept = tool.schema.refuse_lost_digits(&args, has_long_integers);
+    kept.map_err(unfit)?;
+    Ok((args, whole.raw_args.unwrap_or_default()))
+}
+
+/// The part of a `/call` body in memory that holds the arguments.
+#[derive(Deserialize)]
+struct ArgsInText<'a> {
+    #[serde(default, borrow)]
+    args: Option<&'a RawValue>,
+    raw_args: Option<Vec<String>>,
+}
+
+/// The same of one on disk.
 #[derive(Deserialize)]
 struct ArgsOfBody {
     #[serde(default)]

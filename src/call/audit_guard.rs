@@ -1,7 +1,6 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 use crate::auth::Identity;
 use crate::catalog::Tool;
@@ -16,6 +15,7 @@ pub struct AuditGuard<'a> {
     /// None where the tool isn't known yet. Such a call isn't counted: a label of a metric is
     /// never what a caller sent.
     tool: Option<&'a Tool>,
+    /// Redacted.
     args: Box<RawValue>,
     identity: &'a Identity,
     request_id: RequestId,
@@ -30,7 +30,6 @@ impl<'a> AuditGuard<'a> {
     pub fn new(
         name: &'a str,
         tool: Option<&'a Tool>,
-        args: &Map<String, Value>,
         identity: &'a Identity,
         request_id: RequestId,
         audit: &'a Audit,
@@ -38,7 +37,7 @@ impl<'a> AuditGuard<'a> {
         AuditGuard {
             name,
             tool,
-            args: audit::redact(args),
+            args: audit::not_parsed(),
             identity,
             request_id,
             audit,
@@ -46,6 +45,11 @@ impl<'a> AuditGuard<'a> {
             waited: Duration::ZERO,
             ended: false,
         }
+    }
+
+    /// Until then, the line says that the arguments weren't parsed.
+    pub fn set_args(&mut self, redacted: Box<RawValue>) {
+        self.args = redacted;
     }
 
     /// The call had already waited so long.

@@ -74,7 +74,9 @@ fn attach(
     }
     let embedded = provider.embedded_keys.iter();
     let values = embedded.filter_map(|key| lookup.get(key));
-    Ok(attachment.with_redacted(values.map(Secret::expose)))
+    // What a program reads from a file, it mostly repeats without the line break at the end.
+    let values = values.flat_map(|secret| [secret.expose(), secret.expose().trim_ascii()]);
+    Ok(attachment.with_redacted(values))
 }
 
 fn exchanged(

@@ -26,7 +26,8 @@ pub fn target(call: &Call<'_>) -> Result<Arc<Target>, McpError> {
         None => call.context.catalog.listing(&provider.name).cloned(),
         Some(_) => None,
     };
-    let server = server(mcp, &call.lookup, call.upstream_override.as_ref())?;
+    let upstream_override = call.upstream_override.as_ref();
+    let server = server(provider, mcp, &call.lookup, upstream_override)?;
     let shown = match &call.upstream_override {
         Some(url) => url.as_str(),
         None => mcp.url_text(),
@@ -49,10 +50,12 @@ pub fn target(call: &Call<'_>) -> Result<Arc<Target>, McpError> {
 /// another handler.
 pub fn server_of(provider: &Provider, keyring: &Keyring) -> Option<Result<ServerSpec, McpError>> {
     let lookup = Lookup::tool(keyring, None);
-    provider.mcp().map(|mcp| server(mcp, &lookup, None))
+    let mcp = provider.mcp()?;
+    Some(server(provider, mcp, &lookup, None))
 }
 
 fn server(
+    provider: &Provider,
     mcp: &Mcp,
     lookup: &Lookup<'_>,
     upstream_override: Option<&Url>,
@@ -72,6 +75,7 @@ fn server(
                 args: args.clone(),
                 env: env.collect::<Result<_, _>>()?,
                 run_as: run_as.clone(),
+                sandbox: provider.sandbox.clone(),
             })
         }
         Transport::Http { url, .. } => Ok(ServerSpec::Endpoint(match upstream_override {
@@ -92,8 +96,9 @@ fn session_key(call: &Call<'_>, server: &ServerSpec, credential: &CallCredential
             args,
             env,
             run_as,
+            sandbox,
         } => {
-            key.add((program, args, run_as));
+            key.add((program, args, run_as, sandbox));
             for (name, value) in env {
                 key.add((name, value.as_str()));
             }

@@ -1,10 +1,12 @@
 //! The one pipeline of a tool call, for `/call`, `/mcp` and `ati run` alike:
-//! resolve -> authorize -> validate -> limit -> execute -> shape -> audit.
+//! resolve -> authorize -> parse -> validate -> limit -> execute -> shape -> audit.
 
 mod arguments;
 mod audit_guard;
 mod credentials;
 mod mcp;
+mod program;
+mod program_words;
 mod shape;
 mod upstream_override;
 mod work;
@@ -26,6 +28,7 @@ use crate::config::ToolSettings;
 use crate::credential::Lookup;
 use crate::egress::{self, Clients};
 use crate::error::{CallError, ExecError};
+use crate::exec::cli::Surroundings;
 use crate::exec::credentials::SharedCredentials;
 use crate::exec::http::HttpError;
 use crate::exec::mcp::{McpError, ToolListing};
@@ -35,8 +38,8 @@ use crate::request_id::RequestId;
 use crate::telemetry::Throttle;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
+use arguments::validate;
 pub use arguments::{Args, MOST_VALUES};
-use arguments::{Given, validate};
 use audit_guard::AuditGuard;
 pub use mcp::server_of as mcp_server;
 pub use work::{SMALL_TEXT, Work};
@@ -44,6 +47,8 @@ pub use work::{SMALL_TEXT, Work};
 /// The header of a `/call` answer that has what ati wants to tell the caller of a call that went
 /// well.
 pub const WARNING_HEADER: &str = "x-ati-warning";
+/// The header of a `/call` answer that says which handler the tool has, where that is a program.
+pub const HANDLER_HEADER: &str = "x-ati-handler";
 
 /// What calls of one process are made with.
 #[derive(Clone, Copy)]
@@ -56,6 +61,8 @@ pub struct Context<'a> {
     pub runtime: &'a SharedState,
     pub audit: &'a Audit,
     pub counting: Counting,
+    /// Where programs run, and what they read.
+    pub surroundings: Surroundings,
     /// Is shown the progress of calls.
     pub watcher: Option<Watcher<'a>>,
 }
@@ -115,6 +122,8 @@ pub struct Finished {
     pub warnings: Vec<String>,
     /// The output is a whole result of `tools/call`.
     pub is_native: bool,
+    /// The tool is a program: the caller's words were its own, and no options of ati.
+    pub is_program: bool,
 }
 
 /// One call on its way through the pipeline.
@@ -138,6 +147,7 @@ impl<'a> Call<'a> {
             clients: self.context.clients,
             runtime: self.context.runtime,
             limits: self.context.limits,
+            surroundings: self.context.surroundings,
             watcher: self.context.watcher,
             request_id: self.request_id,
             trail: self.trail,
@@ -158,11 +168,10 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
         .ok_or_else(|| CallError::UnknownTool(request.name.to_owned()))?;
     request.trail.resolved(&tool.name);
     let work = context.work(request.identity);
-    let given = request.args.parse(Some(tool), &work).await?;
-    let guard = AuditGuard::new(
+    // From here on every outcome is audited.
+    let mut guard = AuditGuard::new(
         request.name,
         Some(tool),
-        &given.args,
         request.identity,
         request.request_id,
         context.audit,
@@ -187,7 +196,8 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
         tool = tool.name,
         provider = tool.provider.name,
     );
-    let outcome = decide(call, tool, given, request.upstream_url, &work)
+    let (args, upstream_url) = (request.args, request.upstream_url);
+    let outcome = decide(call, tool, args, upstream_url, &work, &mut guard)
         .instrument(span)
         .await;
     guard.end(&outcome);
@@ -196,40 +206,56 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
 
 /// Ends a call whose tool can't be looked up: its server hasn't listed its tools. `waited` is how
 /// long the call waited for that.
-pub async fn refuse(
+pub fn refuse(
     request: Request<'_>,
     error: CallError,
     waited: Duration,
     context: Context<'_>,
 ) -> Result<Finished, CallError> {
-    let work = context.work(request.identity);
-    let given = request.args.parse(None, &work).await?;
-    let guard = AuditGuard::new(
+    let mut guard = AuditGuard::new(
         request.name,
         None,
-        &given.args,
         request.identity,
         request.request_id,
         context.audit,
     );
-    let guard = guard.after(waited);
+    guard.set_args(request.args.audited_unparsed());
     let refused = Err(error);
-    guard.end(&refused);
+    guard.after(waited).end(&refused);
     refused
 }
 
 async fn decide(
     mut call: Call<'_>,
     tool: &Arc<Tool>,
-    given: Given,
+    args: Args<'_>,
     upstream_url: Option<&str>,
     work: &Work<'_>,
+    guard: &mut AuditGuard<'_>,
 ) -> Result<Finished, CallError> {
-    // Before the arguments: a caller without the scope learns nothing of what the tool takes.
-    authorize(tool, call.identity)?;
+    // Before the arguments: a caller without the scope learns nothing of what the tool takes, and
+    // its arguments cost next to nothing.
+    let is_program = tool.invocation.is_program();
+    if let Err(refused) = authorize(tool, call.identity) {
+        guard.set_args(match is_program {
+            true => args.audited_words_unparsed(),
+            false => args.audited_unparsed(),
+        });
+        return Err(refused);
+    }
     // Before the limit: a call that could never be sent doesn't count against it.
-    let size = given.size;
-    let prepared = validate(tool, given, work).await?;
+    let (input, unknown) = if is_program {
+        let words = args.into_words(work).await?;
+        guard.set_args(program::audited(&call, &words));
+        program::check(&words)?;
+        (Input::Words(words), Vec::new())
+    } else {
+        let mut given = args.parse(tool, work).await?;
+        guard.set_args(std::mem::take(&mut given.audited));
+        let size = given.size;
+        let Prepared { args, unknown } = validate(tool, given, work).await?;
+        (Input::Arguments { args, size }, unknown)
+    };
     call.upstream_override = upstream_url
         .map(|url| upstream_override::check(url, tool, &call.lookup))
         .transpose()?;
@@ -240,14 +266,17 @@ async fn decide(
         ..call.context.limits.clone()
     };
     call.context.limits = &limits;
-    let Prepared { args, unknown } = prepared;
-    let answer = execute(&call, tool, args, size).await?;
+    let answer = execute(&call, tool, input).await?;
     let most = limits.max_response_bytes;
+    // A program has a time of its own, which may be longer than the call's.
+    let program = tool.provider.cli();
+    let work = program.map_or(*work, |cli| work.extended(cli.timeout));
     Ok(Finished {
-        output: shape::shape(tool, answer, work, most, call.request_id).await?,
+        output: shape::shape(tool, answer, &work, most, call.request_id).await?,
         format: tool.format,
         is_native: call.native,
         warnings: unknown.iter().map(ToString::to_string).collect(),
+        is_program,
     })
 }
 
@@ -332,14 +361,25 @@ fn warn_of_idle_limits(rates: &[(String, Rate)], name: &str, call: &Call<'_>) {
     }
 }
 
+/// What a tool is called with.
+enum Input {
+    Arguments {
+        args: Map<String, Value>,
+        /// Bytes of the text that they were parsed from.
+        size: usize,
+    },
+    /// Of a program.
+    Words(Vec<String>),
+}
+
 /// The dispatch to executors: one arm per handler.
-async fn execute(
-    call: &Call<'_>,
-    tool: &Arc<Tool>,
-    args: Map<String, Value>,
-    size: usize,
-) -> Result<Answer, CallError> {
+async fn execute(call: &Call<'_>, tool: &Arc<Tool>, input: Input) -> Result<Answer, CallError> {
+    let (args, size) = match input {
+        Input::Words(words) => return program::run(call, words).await,
+        Input::Arguments { args, size } => (args, size),
+    };
     match &tool.invocation {
+        Invocation::Cli => program::run(call, Vec::new()).await,
         Invocation::Http(http) => {
             let answer = over_http(call, tool, http, args, size).await;
             answer.map_err(|error| match error {
@@ -349,9 +389,15 @@ async fn execute(
         }
         Invocation::Mcp(remote) => {
             let target = mcp::target(call).map_err(ExecError::from)?;
-            let result =
-                exec::mcp::call_tool(remote, &args, &target, call.exec_context(), call.native)
-                    .await;
+            let result = exec::mcp::call_tool(
+                remote,
+                args,
+                size,
+                &target,
+                call.exec_context(),
+                call.native,
+            )
+            .await;
             Ok(Answer::Memory(result.map_err(ExecError::from)?))
         }
     }

@@ -26,6 +26,14 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// The same with more time.
+    pub fn extended(self, by: Duration) -> Self {
+        Work {
+            deadline: self.deadline + by,
+            ..self
+        }
+    }
+
     /// What is left of the call's time.
     pub fn time_left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())

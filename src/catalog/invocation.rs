@@ -15,6 +15,8 @@ const METHODS: [&str; 5] = ["GET", "POST", "PUT", "DELETE", "PATCH"];
 pub enum Invocation {
     Http(HttpInvocation),
     Mcp(McpInvocation),
+    /// The provider's program.
+    Cli,
 }
 
 #[derive(Debug, Clone)]
@@ -54,6 +56,7 @@ impl Invocation {
                 repeatable: false,
                 details: Arc::default(),
             }),
+            Handler::Cli(_) => Invocation::Cli,
             Handler::Http(_) | Handler::OpenApi(_) | Handler::Passthrough | Handler::Absent => {
                 Invocation::Http(HttpInvocation {
                     method,
@@ -71,7 +74,7 @@ impl Invocation {
     pub(super) fn placeholders(&self) -> impl Iterator<Item = &str> {
         let endpoint = match self {
             Invocation::Http(http) => http.endpoint.as_str(),
-            Invocation::Mcp(_) => "",
+            Invocation::Mcp(_) | Invocation::Cli => "",
         };
         placeholders(endpoint)
     }
@@ -80,6 +83,7 @@ impl Invocation {
     /// other tools, a word that belongs to no argument is a mistake.
     pub fn is_program(&self) -> bool {
         match self {
+            Invocation::Cli => true,
             Invocation::Http(_) | Invocation::Mcp(_) => false,
         }
     }
@@ -89,6 +93,7 @@ impl Invocation {
         match self {
             Invocation::Http(http) => &http.method,
             Invocation::Mcp(_) => &Method::POST,
+            Invocation::Cli => &Method::GET,
         }
     }
 
@@ -97,6 +102,7 @@ impl Invocation {
         match self {
             Invocation::Http(http) => &http.endpoint,
             Invocation::Mcp(mcp) => &mcp.remote_name,
+            Invocation::Cli => "",
         }
     }
 }

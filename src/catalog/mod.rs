@@ -1,5 +1,6 @@
 //! The catalogue: manifests compiled to [`Tool`]s, found by name in one hash lookup.
 
+pub mod cli;
 mod cost;
 mod invocation;
 pub mod listing_cache;
@@ -9,6 +10,7 @@ pub mod openapi;
 pub mod outbound;
 pub mod provider;
 pub mod result_format;
+mod sandbox;
 pub mod schema;
 pub mod search;
 mod specs;
@@ -83,6 +85,8 @@ impl Catalog {
             if let Handler::OpenApi(openapi) = &provider.handler {
                 let inline = manifest.spec.take();
                 catalog.add_operations(&provider, openapi, specs, inline, warnings);
+            } else if provider.cli().is_some() && tables.is_empty() {
+                catalog.add(Tool::of_program(&provider), warnings);
             } else if provider.has_written_tools() {
                 for (index, table) in tables.into_iter().enumerate() {
                     let tool =
@@ -433,7 +437,7 @@ mod tests {
         assert!(
             warnings
                 .iter()
-                .any(|w| w.contains("handler 'cli' is not part of this build"))
+                .any(|w| w.contains("2.toml: provider.cli_command: without it"))
         );
         assert!(
             warnings
@@ -446,7 +450,7 @@ mod tests {
     #[test]
     fn every_documented_field_is_read() {
         use crate::config::fields;
-        for handler in ["http", "openapi", "xai", "mcp"] {
+        for handler in ["http", "openapi", "xai", "mcp", "cli"] {
             let mut provider = fields::sample_table("provider");
             for (key, value) in [("handler", handler), ("auth_type", "none")] {
                 provider.insert(key.into(), value.into());

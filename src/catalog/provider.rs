@@ -6,16 +6,19 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::mcp::Mcp;
+use super::cli::Cli;
+use super::mcp::{Mcp, Transport};
 use super::openapi::Selection;
 use super::outbound::{BaseUrl, Inject, Outbound, Program, is_credential};
 use super::result_format::ResultFormat;
+use super::sandbox;
 use crate::config::fields;
 use crate::config::provider::Auth;
 use crate::config::{HandlerKind, ManifestFile, Origin, Section};
 use crate::credential::Template;
 use crate::egress;
 use crate::error::{Intro, Problem};
+use crate::process::Sandbox;
 
 #[derive(Debug)]
 pub struct Provider {
@@ -32,6 +35,8 @@ pub struct Provider {
     pub kind: HandlerKind,
     pub handler: Handler,
     pub outbound: Outbound,
+    /// What its programs may reach; everything that ati's user may where there is none.
+    pub sandbox: Option<Sandbox>,
     /// Names of keyring entries whose values stand in a URL or in a program's environment. Answers
     /// may repeat them, so they are redacted.
     pub embedded_keys: Vec<String>,
@@ -49,6 +54,8 @@ pub enum Handler {
     OpenApi(Box<OpenApi>),
     /// Tools that an MCP server lists.
     Mcp(Box<Mcp>),
+    /// A program that ati runs for each call.
+    Cli(Box<Cli>),
     /// Routes, no tools.
     Passthrough,
     /// A handler that this build doesn't have: no tools.
@@ -129,6 +136,7 @@ impl Provider {
         } else if manifest.handler != HandlerKind::Passthrough {
             provider.outbound = Outbound::read(&mut s, &manifest.handler, egress, warnings);
             provider.read_handler(&mut s, warnings);
+            provider.sandbox = sandbox::read(&mut s);
             if manifest.handler == HandlerKind::OpenApi || !manifest.tools.is_empty() {
                 warnings.extend(provider.unusable_base_url());
             }
@@ -159,6 +167,7 @@ impl Provider {
             kind: manifest.handler.clone(),
             handler: Handler::Passthrough,
             outbound: Outbound::default(),
+            sandbox: None,
             embedded_keys: Vec::new(),
             file: manifest.path.clone(),
             expires: match manifest.origin {
@@ -201,10 +210,20 @@ impl Provider {
                 }
                 (owned(mcp.keys()), Handler::Mcp(Box::new(mcp)))
             }
-            HandlerKind::Passthrough => (Vec::new(), Handler::Passthrough),
-            HandlerKind::Cli | HandlerKind::FileManager | HandlerKind::Unknown(_) => {
-                (Vec::new(), Handler::Absent)
+            HandlerKind::Cli => {
+                let cli = Cli::read(s);
+                let faults = cli.faults().into_iter();
+                warnings.extend(faults.map(|fault| fault.file(&self.file)));
+                if !matches!(self.outbound.auth, Auth::None) {
+                    let message = "it has no effect: a program gets its credentials by cli_env";
+                    let problem = Problem::new(message).file(&self.file);
+                    warnings.push(problem.key("provider.auth_type"));
+                    self.outbound.auth = Auth::None;
+                }
+                (owned(cli.keys()), Handler::Cli(Box::new(cli)))
             }
+            HandlerKind::Passthrough => (Vec::new(), Handler::Passthrough),
+            HandlerKind::FileManager | HandlerKind::Unknown(_) => (Vec::new(), Handler::Absent),
         };
     }
 
@@ -251,6 +270,14 @@ impl Provider {
         }
     }
 
+    /// Its program, where it has one to run.
+    pub fn cli(&self) -> Option<&Cli> {
+        match &self.handler {
+            Handler::Cli(cli) if !cli.command.is_empty() => Some(cli),
+            _ => None,
+        }
+    }
+
     /// Names of the keyring entries that its tools need.
     pub fn key_names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.outbound.header_keys().collect();
@@ -261,10 +288,11 @@ impl Provider {
 
     /// Whether the `[[tools]]` of its manifest are its tools.
     pub fn has_written_tools(&self) -> bool {
-        !matches!(
-            self.handler,
-            Handler::OpenApi(_) | Handler::Passthrough | Handler::Absent
-        )
+        match &self.handler {
+            Handler::Http(_) | Handler::Mcp(_) => true,
+            Handler::Cli(cli) => !cli.command.is_empty(),
+            Handler::OpenApi(_) | Handler::Passthrough | Handler::Absent => false,
+        }
     }
 
     /// The handler, as manifests write it.
@@ -272,7 +300,20 @@ impl Provider {
         self.kind.name()
     }
 
+    /// Whether ati runs programs for it.
+    pub fn starts_program(&self) -> bool {
+        match (&self.handler, &self.kind) {
+            (Handler::Mcp(mcp), _) => matches!(mcp.transport, Transport::Stdio { .. }),
+            (_, kind) => *kind == HandlerKind::Cli,
+        }
+    }
+
     fn warn(&self, warnings: &mut Vec<Problem>) {
+        if self.sandbox.is_some() && !self.starts_program() {
+            let message = "ati starts no program for this provider, so that nothing is confined";
+            let problem = Problem::new(message).file(&self.file);
+            warnings.push(problem.key(format!("provider.{}", sandbox::KEY)));
+        }
         let Some(generator) = &self.outbound.generator else {
             return;
         };
@@ -290,8 +331,8 @@ impl Provider {
                 "a credential in args can be seen by every user of this machine; env is the place for it",
             );
         }
-        // An MCP server may get what is minted as variables.
-        let unused = !matches!(self.handler, Handler::Mcp(_))
+        // A program may get what is minted as variables.
+        let unused = !matches!(self.handler, Handler::Mcp(_) | Handler::Cli(_))
             && !matches!(self.outbound.auth, Auth::Static(_));
         let to_header = |to: &Inject| matches!(to, Inject::Header(_));
         if unused && !generator.inject.iter().any(|(_, to)| to_header(to)) {

@@ -179,6 +179,26 @@ impl Tool {
         }
     }
 
+    /// The one tool of a provider that is a program, where its manifest writes down none.
+    pub fn of_program(provider: &Arc<Provider>) -> Self {
+        let name = provider.name.clone();
+        Tool {
+            metrics: METRICS.tool(&provider.name, &name),
+            haystack: OnceLock::new(),
+            provider: provider.clone(),
+            description: provider.description.clone(),
+            scope: default_scope(&name, provider),
+            invocation: Invocation::Cli,
+            schema: Schema::default(),
+            extract: None,
+            format: ResultFormat::default(),
+            tags: Vec::new(),
+            hint: None,
+            examples: Vec::new(),
+            name,
+        }
+    }
+
     /// This tool of the manifest, with what its server says about it now.
     pub fn as_listed(&self, listed: Tool) -> Self {
         let description = match self.description.as_str() {

@@ -143,6 +143,11 @@ impl<'a> RemoteCall<'a> {
         }
     }
 
+    /// The tool is a program: its words are recorded.
+    pub fn of_program(&mut self, words: &[String]) {
+        self.args = audit::redact_words(words);
+    }
+
     pub fn end(self, failure: Option<&Failure>) {
         let claims = session::resolve(SESSION_TOKEN)
             .ok()

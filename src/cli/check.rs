@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Format, mcp_servers, output, permissions};
+use super::{Format, mcp_servers, output, permissions, programs};
 use crate::config::{self, Environment, Flags, Settings};
 use crate::error::{Code, Failure, Problem, Weight};
 use crate::snapshot::Snapshot;
@@ -88,10 +88,11 @@ fn build(
     settings: Settings,
     mut problems: Vec<Problem>,
 ) -> (Vec<Problem>, Vec<Problem>, serde_json::Value) {
-    match Snapshot::build(settings, None) {
+    match Snapshot::build(settings, &crate::keyring::KeptKeys::default()) {
         Ok(mut built) if problems.is_empty() => {
             let snapshot = &built.snapshot;
-            let faults = mcp_servers::faults(snapshot);
+            let mut faults = mcp_servers::faults(snapshot);
+            faults.extend(programs::faults(snapshot));
             built
                 .warnings
                 .extend(faults.iter().map(|fault| fault.problem()));

@@ -20,6 +20,7 @@ use crate::catalog::{Catalog, Provider, ResultFormat, Tool, listing_cache};
 use crate::clock::unix_now;
 use crate::config::{Environment, KeyringSettings, Settings};
 use crate::error::{CallError, Code, ExecError, Failure};
+use crate::exec::cli::Surroundings;
 use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, SharedState, Watcher};
 use crate::keyring::{Keyring, Places, Source};
@@ -124,6 +125,7 @@ impl Local {
             };
             let context = Context {
                 catalog: &snapshot.catalog,
+                surroundings: Surroundings::Callers,
                 watcher,
                 ..session.context()
             };
@@ -136,6 +138,7 @@ impl Local {
                 result: loaded(finished.output).await?,
                 format: finished.format,
                 warnings: finished.warnings,
+                is_program: finished.is_program,
             })
         })?
     }
@@ -320,6 +323,8 @@ pub struct Answered {
     /// How the tool wants its result printed.
     pub format: ResultFormat,
     pub warnings: Vec<String>,
+    /// The tool is a program, and `--output` among its words was its own.
+    pub is_program: bool,
 }
 
 async fn loaded(output: Output) -> Result<Box<RawValue>, Failure> {

@@ -18,6 +18,7 @@ mod mcp;
 mod mcp_servers;
 mod output;
 mod permissions;
+mod programs;
 mod provider;
 mod proxy;
 mod reference;
@@ -31,7 +32,7 @@ mod token;
 mod tool;
 mod transport;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -144,15 +145,6 @@ enum Command {
     /// Manage virtual keys (not in this version)
     #[command(hide = true)]
     Admin(later::Words),
-    /// Run a program until standard input closes, then end it and everything that it has started
-    #[command(hide = true, name = crate::process::SUPERVISE)]
-    Supervise {
-        /// The user and group that it runs as, in numbers
-        #[arg(long, value_name = "UID:GID")]
-        run_as: Option<crate::process::Identity>,
-        #[arg(last = true, required = true)]
-        words: Vec<std::ffi::OsString>,
-    },
     /// Print the names that complete a command line, for the scripts of `ati completions`
     #[command(hide = true, name = complete::COMMAND)]
     Complete {
@@ -168,7 +160,7 @@ impl Command {
     /// Who reads the log. None: nothing is logged, because the streams belong to another program.
     fn audience(&self) -> Option<Audience> {
         match self {
-            Command::Supervise { .. } | Command::Complete { .. } => None,
+            Command::Complete { .. } => None,
             Command::Proxy(args) => Some(args.audience()),
             Command::Demo(_) => Some(Audience::Machine),
             Command::Run(_)
@@ -228,7 +220,6 @@ impl Command {
             | Command::Assist(_)
             | Command::Plan(_)
             | Command::Admin(_)
-            | Command::Supervise { .. }
             | Command::Reference(_) => false,
         }
     }
@@ -248,7 +239,8 @@ pub fn run(cli: Cli) -> ExitCode {
     } else {
         cli.output
     };
-    let format = asked.unwrap_or(Format::Json);
+    let without_words = asked.unwrap_or(Format::Json);
+    let format = without_words;
     let (format, verbose) = match &cli.command {
         Command::Run(args) => args.options(format, cli.verbose),
         _ => (format, cli.verbose),
@@ -261,7 +253,7 @@ pub fn run(cli: Cli) -> ExitCode {
         init::ensure(&config::ati_dir());
     }
     let outcome = match cli.command {
-        Command::Run(args) => run::run(&args, format, verbose),
+        Command::Run(args) => run::run(&args, [format, without_words], verbose),
         Command::Tool(command) => tool::run(command, format),
         Command::Provider(command) => provider::run(command, asked),
         Command::Auth(auth::Command::Status) => auth::status(format, asked),
@@ -293,7 +285,6 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Plan(words) => words.refuse("ati plan"),
         Command::Mcp(command) => mcp::run(&command),
         Command::Admin(words) => words.refuse("ati admin"),
-        Command::Supervise { words, run_as } => Ok(supervise(&words, run_as)),
         Command::Reference(args) => reference::run(&args),
     };
     let code = match outcome.and_then(|code| output::finish().map(|()| code)) {
@@ -311,19 +302,6 @@ fn version(asked: Option<Format>) {
         || output::line(&format!("ati {version}")),
         || serde_json::json!({"name": "ati", "version": version}),
     );
-}
-
-/// The program's exit code, or 127 as a shell has it where the program can't be run. Its streams
-/// are the program's, so that the reason is all that it may print.
-fn supervise(words: &[std::ffi::OsString], run_as: Option<crate::process::Identity>) -> u8 {
-    let Some((program, args)) = words.split_first() else {
-        return 127;
-    };
-    crate::process::supervise(program, args, run_as).unwrap_or_else(|e| {
-        let program = program.display();
-        let _ = writeln!(std::io::stderr(), "ati: {program} can't be run: {e}");
-        127
-    })
 }
 
 /// Print a failure: a line for people, and a JSON line for scripts where the output is JSON and

@@ -20,7 +20,7 @@ use super::{problem_failure, runtime};
 use crate::auth::sandbox::{self, SandboxKey};
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::signature;
-use crate::call::WARNING_HEADER;
+use crate::call::{HANDLER_HEADER, WARNING_HEADER};
 use crate::catalog::{ResultFormat, result_format};
 use crate::clock::unix_now;
 use crate::config;
@@ -67,6 +67,8 @@ pub struct Called {
     /// How the tool wants its result printed.
     pub format: ResultFormat,
     pub warning: Option<String>,
+    /// The tool is a program of the proxy's machine.
+    pub is_program: bool,
 }
 
 /// The body of a call. The arguments stay as they were written.
@@ -97,6 +99,7 @@ pub struct Response {
     pub clock_ahead: Option<i64>,
     format: ResultFormat,
     warning: Option<String>,
+    is_program: bool,
 }
 
 impl Remote {
@@ -187,6 +190,7 @@ impl Remote {
                 result,
                 format: answer.format,
                 warning: answer.warning,
+                is_program: answer.is_program,
             }),
             (None, None) => Err(not_ati()),
             (Some(error), _) => {
@@ -339,6 +343,7 @@ impl Response {
                 .and_then(|name| ResultFormat::named(&name))
                 .unwrap_or_default(),
             warning: text(WARNING_HEADER),
+            is_program: text(HANDLER_HEADER).as_deref() == Some("cli"),
             reason: status.canonical_reason().unwrap_or_default(),
             is_json: text(CONTENT_TYPE.as_str())
                 .is_some_and(|kind| kind.starts_with("application/json")),

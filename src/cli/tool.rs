@@ -1,6 +1,7 @@
 //! `ati tool`: what tools there are.
 
 mod described;
+mod program_help;
 
 use serde_json::Value;
 use tracing::warn;
@@ -76,7 +77,12 @@ fn run_local(local: &Local, command: Command, format: Format) -> Result<(), Fail
             }
             list(&tools, format);
         }
-        Command::Info { name } => info(&local.visible(&name)?.as_ref().into(), format),
+        Command::Info { name } => {
+            let tool = local.visible(&name)?;
+            let mut described = Described::from(tool.as_ref());
+            described.help_text = program_help::ask(&tool.provider);
+            info(&described, format);
+        }
         Command::Search { query } => {
             let query = query.join(" ");
             let found = search::search(visible, &query);

@@ -61,9 +61,10 @@ impl HandlerKind {
             HandlerKind::Http
             | HandlerKind::OpenApi
             | HandlerKind::Mcp
+            | HandlerKind::Cli
             | HandlerKind::Passthrough
             | HandlerKind::Xai => None,
-            HandlerKind::Cli | HandlerKind::FileManager => Some(format!(
+            HandlerKind::FileManager => Some(format!(
                 "handler '{}' is not part of this build; its tools are absent",
                 self.name()
             )),

@@ -37,6 +37,14 @@ impl std::fmt::Debug for KeySource {
 }
 
 impl KeySource {
+    /// The file with the secret of HS256, which no program may read.
+    pub fn secret_path(&self) -> Option<&Path> {
+        match &self.material {
+            Material::SecretFile(path) => Some(path),
+            Material::PublicKey(_) | Material::Secret(_) => None,
+        }
+    }
+
     /// `file` is the file that has the setting, where it isn't an environment variable.
     pub(super) fn public_key(setting: &'static str, file: Option<PathBuf>, path: PathBuf) -> Self {
         KeySource {

@@ -39,6 +39,22 @@ impl Template {
         })
     }
 
+    /// The whole text, where no key is part of it.
+    pub fn without_keys(&self) -> Option<String> {
+        let mut parts = self.0.iter();
+        parts.try_fold(String::new(), |whole, part| match part {
+            Part::Text(text) => Some(whole + text),
+            Part::Key(_) => None,
+        })
+    }
+
+    /// Whether this stands in its texts.
+    pub fn has_text(&self, text: &str) -> bool {
+        self.0
+            .iter()
+            .any(|part| matches!(part, Part::Text(own) if own.contains(text)))
+    }
+
     /// The text with the values of its keys, or the names of the keys that are missing.
     pub fn expand(&self, lookup: &Lookup<'_>) -> Result<Zeroizing<Vec<u8>>, Vec<String>> {
         self.expand_with(|key| lookup.get(key).map(Secret::expose))

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use super::cli::Surroundings;
 use super::{SharedState, Watcher};
 use crate::config::ToolSettings;
 use crate::egress::Clients;
@@ -12,6 +13,8 @@ pub struct ExecContext<'a> {
     pub clients: &'a Arc<Clients>,
     pub runtime: &'a SharedState,
     pub limits: &'a ToolSettings,
+    /// Where programs run, and what they read.
+    pub surroundings: Surroundings,
     /// Is shown the progress of a call, where its handler reports any.
     pub watcher: Option<Watcher<'a>>,
     /// Goes to the tool's upstream, so that its records can be joined with ours.

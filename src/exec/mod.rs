@@ -9,6 +9,7 @@
 //! each other.
 
 mod answer;
+pub mod cli;
 mod context;
 pub mod credentials;
 pub mod egress;

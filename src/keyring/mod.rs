@@ -1,8 +1,10 @@
 //! Secrets: the type that holds them, the files that they come from, and the order in which those
 //! are tried.
 
+mod credential_file;
 mod credentials;
 mod entries;
+mod kept;
 mod load;
 mod locked;
 mod sealed;
@@ -15,7 +17,9 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
+pub use credential_file::{CredentialFile, CredentialFolder};
 pub use credentials::{Credentials, mask};
+pub use kept::KeptKeys;
 pub use load::{Fallback, Loaded, Places, load, load_environment, open_with};
 pub use locked::refused as memory_lock_refused;
 pub use sealed::{SealError, SessionKey};

@@ -131,21 +131,38 @@ pub fn kill_descendants(of: Pid, spared: Option<Pid>) -> usize {
     found.len()
 }
 
-/// Children, their children, and so on, without zombies.
-fn descendants(of: Pid, spared: Option<Pid>) -> Vec<Pid> {
-    let mut children: HashMap<i32, Vec<(i32, bool)>> = HashMap::new();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else {
-            continue;
-        };
-        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else {
-            continue;
-        };
-        if let Some(stat) = Stat::parse(&stat) {
-            let siblings = children.entry(stat.parent).or_default();
-            siblings.push((pid, stat.lives));
+/// Kills all processes of a session, which is named after the process that made it.
+pub(super) fn kill_session(session: Pid) {
+    let session = session.as_raw_nonzero().get();
+    for _ in 0..MOST_READINGS {
+        let all = processes();
+        let found = all.filter(|(_, stat)| stat.session == session && stat.lives);
+        let found: Vec<Pid> = found.filter_map(|(pid, _)| Pid::from_raw(pid)).collect();
+        for pid in &found {
+            let _ = kill_process(*pid, Signal::KILL);
         }
+        // Between the listing and a kill, a process may have forked.
+        if found.is_empty() {
+            return;
+        }
+    }
+}
+
+fn processes() -> impl Iterator<Item = (i32, Stat)> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse::<i32>().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        Some((pid, Stat::parse(&stat)?))
+    })
+}
+
+/// Children, their children, and so on, without zombies.
+pub(super) fn descendants(of: Pid, spared: Option<Pid>) -> Vec<Pid> {
+    let mut children: HashMap<i32, Vec<(i32, bool)>> = HashMap::new();
+    for (pid, stat) in processes() {
+        let siblings = children.entry(stat.parent).or_default();
+        siblings.push((pid, stat.lives));
     }
     let spared = spared.map(|pid| pid.as_raw_nonzero().get());
     let mut found = Vec::new();
@@ -166,6 +183,7 @@ fn descendants(of: Pid, spared: Option<Pid>) -> Vec<Pid> {
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     parent: i32,
+    session: i32,
     /// A process whose first thread has ended is shown as a zombie, but lives while it has other
     /// threads.
     lives: bool,
@@ -181,6 +199,10 @@ impl Stat {
         let number = |place: usize| fields.get(place)?.parse::<u64>().ok();
         Some(Stat {
             parent: fields.get(1)?.parse().ok()?,
+            session: fields
+                .get(3)
+                .and_then(|it| it.parse().ok())
+                .unwrap_or_default(),
             lives: *fields.first()? != "Z" || number(17).is_some_and(|threads| threads > 1),
             started: number(19).unwrap_or_default(),
         })

@@ -2,9 +2,17 @@
 //! environment, and are killed together with everything that they started.
 
 pub mod capabilities;
+mod channel;
+mod confine;
+mod launch;
 mod lineage;
+mod oversee;
+mod plan;
+pub mod program;
 mod resident;
+mod role;
 mod run_as;
+mod sandbox;
 mod supervisor;
 
 use std::ffi::OsString;
@@ -19,10 +27,12 @@ use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 use zeroize::Zeroizing;
 
+pub use confine::{Abilities, abilities};
 pub use lineage::{ProcessId, adopt_orphans, descends_from, kill_descendants, reap_adopted};
-pub use resident::{COMMAND as SUPERVISE, Lifeline, Resident, Streams, find_program, start};
+pub use resident::{Lifeline, Resident, Streams, find_program, start, use_executable};
+pub use role::run as run_hidden_command;
 pub use run_as::{Identity, RunAs};
-pub use supervisor::supervise;
+pub use sandbox::{Sandbox, close_to_programs};
 
 /// A program to run to its end.
 pub struct Spec {
@@ -79,12 +89,18 @@ static INHERITED: LazyLock<InheritedEnv> = LazyLock::new(|| InheritedEnv {
     path: std::env::var_os("PATH"),
     home: std::env::var_os("HOME"),
     tmpdir: std::env::var_os("TMPDIR"),
+    lang: std::env::var_os("LANG"),
+    user: std::env::var_os("USER"),
+    term: std::env::var_os("TERM"),
 });
 
 struct InheritedEnv {
     path: Option<OsString>,
     home: Option<OsString>,
     tmpdir: Option<OsString>,
+    lang: Option<OsString>,
+    user: Option<OsString>,
+    term: Option<OsString>,
 }
 
 impl InheritedEnv {
@@ -97,6 +113,22 @@ impl InheritedEnv {
         all.into_iter()
             .filter_map(|(name, value)| Some((name, value.as_ref()?)))
     }
+}
+
+/// The variables of ati that a program which is a tool gets.
+pub fn program_environment() -> Vec<(String, Zeroizing<String>)> {
+    let more = [
+        ("LANG", &INHERITED.lang),
+        ("USER", &INHERITED.user),
+        ("TERM", &INHERITED.term),
+    ];
+    let more = more
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    let text = |value: &OsString| Zeroizing::new(value.to_string_lossy().into_owned());
+    let all = INHERITED.variables().chain(more);
+    all.map(|(name, value)| (name.to_owned(), text(value)))
+        .collect()
 }
 
 /// Runs it to its end. If the caller leaves before that, the child is killed with all that it has

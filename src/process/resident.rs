@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use rustix::process::Pid;
@@ -17,10 +17,9 @@ use zeroize::Zeroizing;
 
 use super::lineage::kill_descendants;
 use super::run_as::RunAs;
-use super::{CHILDREN, INHERITED, ProcessError, capabilities, kill_group};
+use super::sandbox::{Confinement, Sandbox};
+use super::{CHILDREN, INHERITED, ProcessError, capabilities, kill_group, role};
 
-/// The hidden command of ati that runs as the supervisor.
-pub const COMMAND: &str = "__supervise";
 /// A supervisor ends by itself soon after its input closes. After this, it is killed.
 const SUPERVISOR_END: Duration = Duration::from_secs(4);
 
@@ -31,6 +30,7 @@ pub struct Resident {
     pub env: Vec<(String, Zeroizing<String>)>,
     /// The user that it runs as; ati's own where there is none.
     pub run_as: Option<RunAs>,
+    pub sandbox: Option<Sandbox>,
 }
 
 /// The standard streams of a running child. The end of its input tells it to end; when the lifeline
@@ -61,8 +61,12 @@ fn spawn(resident: &Resident) -> io::Result<Child> {
     let program = find_program(&resident.program, &resident.env)?;
     let user = resident.run_as.as_ref().map(RunAs::resolve).transpose();
     let user = user.map_err(io::Error::other)?;
-    let mut command = Command::new(SUPERVISOR.as_path());
-    command.arg(COMMAND);
+    let mut command = Command::new(EXECUTABLE.as_path());
+    command.arg(role::SUPERVISE);
+    if let Some(sandbox) = &resident.sandbox {
+        let confinement = Confinement::new(sandbox.clone(), Vec::new(), Vec::new());
+        command.args(["--sandbox", &serde_json::to_string(&confinement)?]);
+    }
     if let Some(user) = &user {
         command.args(["--run-as", &user.identity.to_string()]);
         // The folder that ati runs in may be closed to that user.
@@ -95,8 +99,11 @@ fn spawn(resident: &Resident) -> io::Result<Child> {
     }
 }
 
-/// The running binary, even where an update has replaced its file.
-static SUPERVISOR: LazyLock<PathBuf> = LazyLock::new(|| {
+/// The ati that supervisors run: the running binary, even where an update has replaced its file.
+pub(super) static EXECUTABLE: LazyLock<PathBuf> = LazyLock::new(|| {
+    if let Some(named) = NAMED_EXECUTABLE.get() {
+        return named.clone();
+    }
     let running = PathBuf::from("/proc/self/exe");
     if running.exists() {
         running
@@ -104,6 +111,14 @@ static SUPERVISOR: LazyLock<PathBuf> = LazyLock::new(|| {
         std::env::current_exe().unwrap_or_else(|_| PathBuf::from("ati"))
     }
 });
+
+static NAMED_EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
+
+/// Names the ati that supervisors run, for a process that links this library and isn't ati itself:
+/// a test. To be called before the first child is started.
+pub fn use_executable(path: PathBuf) {
+    let _ = NAMED_EXECUTABLE.set(path);
+}
 
 /// The program that a resident with these variables would run: by its path, or in the PATH that it
 /// is given, which is ati's own unless the variables have one.

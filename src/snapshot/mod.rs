@@ -4,6 +4,7 @@ mod build;
 mod certificates;
 mod doors;
 mod keys;
+mod sandboxes;
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -93,6 +93,58 @@ fn audit_of_every_outcome_has_one_redacted_line() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
+/// What can't be parsed, and what a caller without the scope sends, costs no thread and still has
+/// its line.
+#[test]
+fn audit_of_arguments_that_are_not_parsed_has_a_line_for_the_call() {
+    let api = Upstream::echo();
+    let (signer, public) = key_pair();
+    let tools = format!("{TOOLS}\n[[tools]]\nname = 'send'\nmethod = 'POST'\n");
+    let proxy = Setup::new()
+        .jwt(&public)
+        .tools("p", &api.url(), "", &tools)
+        .start();
+    let token = bearer(&signer, &claims());
+    let narrow = ati::auth::token::Claims {
+        scope: "help".into(),
+        ..claims()
+    };
+    let narrow = bearer(&signer, &narrow);
+    let mut deep = json!(1);
+    for _ in 0..200 {
+        deep = json!([deep]);
+    }
+    let many = json!(vec![0; 200_001]);
+    let big = json!({"q": "x".repeat(100_000), "password": "planted-big"});
+    let not_parsed = json!({"...": "[not parsed]"});
+    for (token, args, status, audited) in [
+        (&token, json!({"deep": deep}), 422, &not_parsed),
+        (&token, json!({"many": many}), 422, &not_parsed),
+        (&narrow, json!({"deep": deep}), 403, &not_parsed),
+        (&narrow, json!({"many": many}), 403, &not_parsed),
+        (&narrow, big.clone(), 403, &not_parsed),
+        (
+            &narrow,
+            json!({"password": "planted-small"}),
+            403,
+            &json!({"password": "[REDACTED]"}),
+        ),
+    ] {
+        let before = proxy.audit().len();
+        assert_eq!(proxy.call(Some(token), "look", args).status, status);
+        let line = proxy.wait_for_audit(before + 1).pop().unwrap();
+        assert_eq!(
+            (&line["tool"], &line["status"]),
+            (&json!("look"), &json!("error"))
+        );
+        assert_eq!(&line["args"], audited);
+    }
+    assert_eq!(proxy.call(Some(&token), "send", big).status, 200);
+    let line = proxy.wait_for_audit(7).pop().unwrap();
+    assert_eq!(line["args"]["q"], "x".repeat(200) + "...[truncated]");
+    assert_eq!(line["args"]["password"], "[REDACTED]");
+}
+
 #[test]
 fn audit_lines_of_all_calls_survive_sigterm() {
     let api = Upstream::echo();

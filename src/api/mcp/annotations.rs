@@ -61,6 +61,8 @@ fn hints(tool: &Tool) -> Option<Value> {
             })),
             _ => None,
         },
+        // What a program does isn't known.
+        Invocation::Cli => None,
     }
 }
 

@@ -157,10 +157,7 @@ impl Exchange {
     ) -> Result<call::Finished, CallError> {
         let call = call::Request {
             name,
-            args: Args::Text {
-                args,
-                words: Vec::new(),
-            },
+            args: Args::Mcp(args),
             identity: &self.identity,
             upstream_url: self.upstream_url.as_deref(),
             request_id: self.request_id,

@@ -218,6 +218,7 @@ mod tests {
             format: ResultFormat::default(),
             warnings: Vec::new(),
             is_native,
+            is_program: false,
         };
         let ResultText::Whole(text) = super::finished(finished, era) else {
             panic!("not whole");

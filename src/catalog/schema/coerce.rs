@@ -4,8 +4,10 @@
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::digits;
 use super::types::Types;
 use crate::catalog::words;
+use crate::json::LongIntegers;
 
 /// What the schema says about the type of a value.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,6 +40,9 @@ impl Wanted {
     fn of_word(self, text: &str) -> Result<Value, String> {
         match words::read(text) {
             Value::Array(_) if self.types.has(Types::ARRAY) => self.list(text),
+            read @ (Value::Array(_) | Value::Object(_)) if self.types.allow(&read) => {
+                exact(read, text)
+            }
             read if self.types.allow(&read) => Ok(read),
             _ if self.types.has(Types::STRING) => Ok(Value::String(text.to_owned())),
             _ => self.of_text(text, |item| item.of_word(text)),
@@ -59,7 +64,7 @@ impl Wanted {
                 let items = list.into_iter().map(|one| self.item().of_json(one, None));
                 items.collect::<Result<_, _>>().map(Value::Array)
             }
-            value if self.types.allow(&value) => Ok(value),
+            value if self.types.allow(&value) => exact(value, literal.unwrap_or_default()),
             Value::Number(_) | Value::Bool(_) if self.types.has(Types::STRING) => Ok(
                 Value::String(literal.map_or_else(|| value.to_string(), str::to_owned)),
             ),
@@ -84,12 +89,7 @@ impl Wanted {
         match serde_json::from_str::<Value>(trimmed) {
             Ok(Value::Array(_)) if self.types.has(Types::ARRAY) => self.list(trimmed),
             Ok(Value::String(_)) => self.wrapped(text, as_item),
-            Ok(value) if self.types.allow(&value) => {
-                if value.is_f64() && is_integer(trimmed) {
-                    return Err("has more digits than can be sent exactly".to_owned());
-                }
-                Ok(value)
-            }
+            Ok(value) if self.types.allow(&value) => exact(value, trimmed),
             Err(e) if self.types.has(Types::ARRAY) && trimmed.starts_with('[') => Err(not_json(e)),
             Err(e) if self.types.has(Types::OBJECT) && !self.types.has(Types::ARRAY) => {
                 Err(not_json(e))
@@ -114,7 +114,7 @@ impl Wanted {
     fn list(self, text: &str) -> Result<Value, String> {
         let not_json = |e: serde_json::Error| format!("isn't JSON: {e}");
         if self.items.is_any() {
-            return serde_json::from_str(text).map_err(not_json);
+            return exact(serde_json::from_str(text).map_err(not_json)?, text);
         }
         let items: Vec<&RawValue> = serde_json::from_str(text).map_err(not_json)?;
         let each = items.into_iter().map(|raw| {
@@ -138,9 +138,12 @@ fn is_json_like(text: &str) -> bool {
     first.is_some_and(|first| matches!(first, '{' | '[' | '-' | '0'..='9' | 't' | 'f' | 'n'))
 }
 
-fn is_integer(text: &str) -> bool {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    digits.bytes().all(|byte| byte.is_ascii_digit())
+/// The value, unless an integer in its text lost digits when it was parsed.
+fn exact(value: Value, literal: &str) -> Result<Value, String> {
+    if LongIntegers::are_in(literal) {
+        return Err(digits::TOO_MANY.to_owned());
+    }
+    Ok(value)
 }
 
 #[cfg(test)]
@@ -210,6 +213,14 @@ mod tests {
         assert_eq!(number.of_words(&[Some("007")]), Ok(json!("007")));
         let long = one(Types::INTEGER).of_words(&[Some("123456789012345678901")]);
         assert!(long.unwrap_err().contains("more digits"));
+        for items in [Types::NUMBER, Types::default()] {
+            let long = list_of(items).of_words(&[Some("[123456789012345678901]")]);
+            assert!(long.unwrap_err().contains("more digits"));
+        }
+        let texts = list_of(Types::STRING).of_words(&[Some("[123456789012345678901]")]);
+        assert_eq!(texts, Ok(json!(["123456789012345678901"])));
+        let nested = one(Types::OBJECT).of_words(&[Some("{\"a\": 123456789012345678901}")]);
+        assert!(nested.unwrap_err().contains("more digits"));
         let either = one(Types::STRING.and(Types::INTEGER));
         assert_eq!(either.of_words(&[Some("5")]), Ok(json!(5)));
         assert_eq!(either.of_words(&[Some("1.10")]), Ok(json!("1.10")));

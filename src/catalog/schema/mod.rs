@@ -1,6 +1,7 @@
 //! A tool's `input_schema`: the arguments' names, where each goes, and their validation.
 
 mod coerce;
+mod digits;
 mod steps;
 mod style;
 mod types;
@@ -11,7 +12,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 use jsonschema::Validator;
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 pub use style::{Form, Style};
@@ -20,7 +20,6 @@ pub use unknown::Unknown;
 pub use validation::Converted;
 
 use super::words::Words;
-use crate::json::Members;
 use coerce::Wanted;
 
 #[derive(Debug, Default)]
@@ -223,35 +222,6 @@ impl Schema {
             args: Value::Object(args),
             unknown,
         })
-    }
-
-    /// Puts back the digits of numbers that have to be strings: `1.10` and long numbers lose some
-    /// when they are parsed. `text` is what `args` were parsed from; what `words` have was typed,
-    /// and [`Schema::prepare`] sees to it.
-    pub fn restore_digits(&self, args: &mut Map<String, Value>, text: &RawValue, words: &[String]) {
-        let is_changed = |name: &str, value: &Value| {
-            value.is_f64()
-                && self.meant(name).is_some_and(|place| {
-                    let types = self.properties[place].wanted.types;
-                    types.has(Types::STRING) && !types.allow(value)
-                })
-        };
-        if !args.iter().any(|(name, value)| is_changed(name, value)) {
-            return;
-        }
-        let Ok(members) = serde_json::from_str::<Members<'_>>(text.get()) else {
-            return;
-        };
-        let words = Words::parse(words);
-        // Of a name that is given twice, the last value counts.
-        for (name, literal) in members.0.into_iter().rev() {
-            if let Some(value) = args.get_mut(&*name)
-                && is_changed(&name, value)
-                && words.typed(&name, value).is_none()
-            {
-                *value = Value::String(literal.get().to_owned());
-            }
-        }
     }
 
     /// The place of the property that a name stands for.

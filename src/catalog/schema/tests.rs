@@ -147,16 +147,6 @@ fn words_as_typed_win_over_what_was_read_from_them() {
 }
 
 #[test]
-fn digits_of_a_number_for_a_string_are_restored() {
-    let text = r#"{"QUERY": 123456789012345678901, "maxResults": 7.0, "either": 1.10}"#;
-    let raw = RawValue::from_string(text.to_owned()).unwrap();
-    let mut args: Map<String, Value> = serde_json::from_str(text).unwrap();
-    schema().restore_digits(&mut args, &raw, &[]);
-    let expected = json!({"QUERY": "123456789012345678901", "maxResults": 7.0, "either": "1.10"});
-    assert_eq!(Value::Object(args), expected);
-}
-
-#[test]
 fn unknown_argument_is_named_with_the_nearest_known_one() {
     let schema = schema();
     let args = json!({"query": "x", "max-result": 5, "zzz": 1});

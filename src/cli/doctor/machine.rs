@@ -13,6 +13,7 @@ use crate::auth::token::VerificationKey;
 use crate::config::{Address, Settings, private_key_of_environment};
 use crate::error::Problem;
 use crate::keyring::{SIGNING_SECRET, Source};
+use crate::process::abilities;
 use crate::snapshot::Snapshot;
 
 /// Bytes of free disk space below which the audit log may soon fail.
@@ -53,6 +54,21 @@ pub fn memlock(found: &mut Findings) {
         ),
         Some(limit) => found.ok("memlock", format!("{} KiB may be locked", limit >> 10)),
         None => found.ok("memlock", "unlimited"),
+    }
+}
+
+/// What the kernel can do for `[provider.cli_sandbox]`. A manifest that needs what is missing here is
+/// a fault of its own, found when it is loaded.
+pub fn confinement(found: &mut Findings) {
+    let abilities = abilities();
+    match abilities.lack() {
+        None => found.ok("confinement", abilities.words()),
+        Some(lack) => found.warn(
+            "confinement",
+            lack,
+            "boot a newer kernel with Landlock, or run programs as another user: \
+             docs/confinement.md",
+        ),
     }
 }
 

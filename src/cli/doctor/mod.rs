@@ -3,6 +3,7 @@
 mod machine;
 mod mcp;
 mod network;
+mod programs;
 
 use serde::Serialize;
 
@@ -117,17 +118,19 @@ pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
 fn examine(settings: &Settings, args: &Args, found: &mut Findings) -> Result<(), Failure> {
     machine::permissions(settings, found);
     machine::memlock(found);
+    machine::confinement(found);
     machine::disk(settings, found);
     machine::ports(settings, found);
     // The one-shot key is left for the server.
     let mut settings_for_check = settings.clone();
     settings_for_check.keyring.places.consume = false;
-    let built = Snapshot::build(settings_for_check, None);
+    let built = Snapshot::build(settings_for_check, &crate::keyring::KeptKeys::default());
     machine::jwt(settings, built.as_ref().ok().map(|it| &it.snapshot), found);
     match built {
         Ok(built) => {
             machine::loaded(&built.snapshot, &built.warnings, found);
             mcp::servers(&built.snapshot, args.offline, found)?;
+            programs::check(&built.snapshot, found);
             if args.offline {
                 found.ok("upstreams", "not contacted (--offline)");
             } else {

@@ -225,7 +225,6 @@ pub fn cli(args: &AddCli, asked: Option<Format>) -> Result<u8, Failure> {
         .optional("category", args.about.category.as_deref())
         .map("cli_env", &env);
     save_as(name, &manifest, args.force, asked)?;
-    info!("nothing runs it yet: tools that are programs are not in this version");
     for key in env.iter().flat_map(|(_, value)| references(value)) {
         info!("remember: ati key set {key} <value>");
     }

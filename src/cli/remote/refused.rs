@@ -211,6 +211,8 @@ impl Response {
             503 if self.error().is_some_and(|e| e.starts_with("provider '")) => {
                 (Code::ProviderUnavailable, None)
             }
+            502 if error.starts_with("CLI error: ") => (code_of_program(&error), None),
+            503 if error.starts_with("CLI error: ") => (Code::ProviderUnavailable, None),
             502 | 503 => (Code::UpstreamError, None),
             504 => (Code::ProviderTimeout, None),
             _ => (Code::ExecutionFailed, None),
@@ -229,6 +231,18 @@ impl Response {
     fn inner(&self) -> Option<String> {
         let text = self.error().unwrap_or_else(|| self.body.trim().to_owned());
         (!text.is_empty()).then(|| text::clip(&text, LONGEST_ERROR).to_owned())
+    }
+}
+
+/// The same codes as where the program runs on this machine.
+fn code_of_program(error: &str) -> Code {
+    let says = |text: &str| error.starts_with(&format!("CLI error: {text}"));
+    if says("CLI timed out") || says("auth_generator: Generator timed out") {
+        Code::ProviderTimeout
+    } else if says("Missing keyring key: ") {
+        Code::MissingKey
+    } else {
+        Code::ExecutionFailed
     }
 }
 
@@ -262,6 +276,7 @@ mod tests {
     fn answer(status: u16, is_json: bool, body: &str) -> Response {
         Response {
             format: Default::default(),
+            is_program: false,
             warning: None,
             request_id: None,
             status,

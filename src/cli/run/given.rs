@@ -66,11 +66,19 @@ impl Given {
         })
     }
 
-    /// The words of a program are its own.
-    pub fn of_program(words: &[String]) -> Self {
-        Given {
-            args: object(&[]),
-            words: words.to_vec(),
+    /// The words of a program are its own, and none of them is read. Without any, it gets the
+    /// members of the file's object as `--name value`.
+    pub fn of_program(file: Option<&Path>, words: &[String]) -> Result<Self, Failure> {
+        match file {
+            Some(_) if !words.is_empty() => Err(Failure::invalid(
+                "the words of a program come from the command line or from --args-file, not from \
+                 both",
+            )),
+            Some(_) => Given::read(file, &[], &Words::default()),
+            None => Ok(Given {
+                args: object(&[]),
+                words: words.to_vec(),
+            }),
         }
     }
 

@@ -13,7 +13,7 @@ use clap::ValueEnum as _;
 use tracing::{debug, warn};
 
 use super::local::{Answered, Local};
-use super::remote::Remote;
+use super::remote::{Called, Remote};
 use super::{Format, output};
 use crate::catalog::words::Words;
 use crate::config;
@@ -33,7 +33,9 @@ pub use suggest::unknown_tool;
                   Otherwise true, false, null, JSON lists and objects are JSON, and so are numbers \
                   that JSON writes in the same way; '\"5\"' is the text 5.\n\
                   A lone - reads all arguments from standard input, as a JSON object; flags \
-                  count more."
+                  count more.\n\
+                  A tool that is a program gets all words after its name as they are, --help and \
+                  - included; a -- right after the name is left out."
 )]
 pub struct Args {
     /// Take the arguments from this file, a JSON object; flags after the tool's name count more
@@ -60,9 +62,15 @@ impl Args {
     }
 }
 
-pub fn run(args: &Args, format: Format, verbose: bool) -> Result<u8, Failure> {
+/// `formats`: that of [`Args::options`], and the one without regard to words after the tool's name.
+pub fn run(args: &Args, formats: [Format; 2], verbose: bool) -> Result<u8, Failure> {
     let Some((name, words)) = args.words.split_first() else {
         return Err(Failure::invalid("which tool?"));
+    };
+    // It may stand between the tool and its words, and belongs to neither.
+    let words = match words.split_first() {
+        Some((first, rest)) if first == "--" => rest,
+        _ => words,
     };
     let parsed = Words::parse(words);
     let file = args.args_file.as_deref();
@@ -70,16 +78,24 @@ pub fn run(args: &Args, format: Format, verbose: bool) -> Result<u8, Failure> {
         Some(remote) => {
             debug!("mode: proxy");
             let remote = remote.for_tool(&config::ati_dir(), name);
-            if parsed.help {
-                let suggest = |failure| suggest::of_remote(&remote, name, failure);
-                let described = remote.tool(name).map_err(suggest)?;
-                if let Some(card) = usage::of_remote(&described) {
-                    output::line(&card);
-                    return Ok(0);
+            let mut is_program = false;
+            // Only the proxy knows whether the tool is a program. It is asked where that matters
+            // before the call.
+            if parsed.help || parsed.stdin.is_some() || file.is_some() {
+                let described = remote.tool(name);
+                is_program = described.as_ref().is_ok_and(usage::is_program);
+                if parsed.help {
+                    let suggest = |failure| suggest::of_remote(&remote, name, failure);
+                    if let Some(card) = usage::of_remote(&described.map_err(suggest)?) {
+                        output::line(&card);
+                        return Ok(0);
+                    }
                 }
             }
-            // Only the proxy knows whether the tool is a program.
-            let given = Given::read(file, words, &parsed)?;
+            let given = match is_program {
+                true => Given::of_program(file, words)?,
+                false => Given::read(file, words, &parsed)?,
+            };
             call_remote(&remote, name, &given, &parsed)?
         }
         None => {
@@ -94,7 +110,7 @@ pub fn run(args: &Args, format: Format, verbose: bool) -> Result<u8, Failure> {
             }
             let tool = local.catalog().find(name);
             let given = match tool.filter(|tool| tool.invocation.is_program()) {
-                Some(_) => Given::of_program(words),
+                Some(_) => Given::of_program(file, words)?,
                 None => Given::read(file, words, &parsed)?,
             };
             let watched = verbose || std::io::stderr().is_terminal();
@@ -105,6 +121,11 @@ pub fn run(args: &Args, format: Format, verbose: bool) -> Result<u8, Failure> {
     for warning in &answered.warnings {
         warn!("{}", output::printable(warning));
     }
+    let [format, without_words] = formats;
+    let format = match answered.is_program && !parsed.json {
+        true => without_words,
+        false => format,
+    };
     result::print(&answered.result, format, answered.format);
     Ok(0)
 }
@@ -119,6 +140,9 @@ fn call_remote(
     let audited = serde_json::from_str(given.args.get()).unwrap_or_default();
     let mut audit = super::audit::RemoteCall::start(name, &audited);
     let outcome = remote.call(name, &given.args, &given.words, &mut audit.request_id);
+    if is_of_program(&outcome) {
+        audit.of_program(&given.words);
+    }
     // The proxy's answer repeats stray words, which may be anything.
     let unquoted = Failure::invalid("Invalid arguments: words that belong to no argument");
     let is_quoting =
@@ -132,8 +156,17 @@ fn call_remote(
             result: called.result,
             format: called.format,
             warnings: called.warning.into_iter().collect(),
+            is_program: called.is_program,
         }),
         Err(failure) => Err(suggest::of_remote(remote, name, failure)),
+    }
+}
+
+/// Whether a program of the proxy was called. An answer says so; of failures, the text does.
+fn is_of_program(outcome: &Result<Called, Failure>) -> bool {
+    match outcome {
+        Ok(called) => called.is_program,
+        Err(failure) => failure.message.contains("CLI error: "),
     }
 }
 

@@ -40,10 +40,15 @@ pub fn of_tool(tool: &Tool) -> Option<String> {
     Some(card.text())
 }
 
+/// Whether `GET /tools/{name}` describes a program.
+pub fn is_program(described: &Value) -> bool {
+    described["handler"] == "cli"
+}
+
 /// As [`of_tool`], of what `GET /tools/{name}` says.
 pub fn of_remote(described: &Value) -> Option<String> {
     let schema = Schema::new(described["input_schema"].clone());
-    if described["handler"] == "cli" || schema.has("help") {
+    if is_program(described) || schema.has("help") {
         return None;
     }
     let text = |key: &str| described[key].as_str().unwrap_or_default();

@@ -33,6 +33,10 @@ pub struct Described<'a> {
     skills: Vec<&'a str>,
     input_schema: &'a Value,
     examples: &'a [Value],
+    /// The program behind the tool. A proxy keeps it to itself.
+    command: Option<&'a str>,
+    /// What the program says about itself, where it was asked.
+    pub help_text: Option<String>,
 }
 
 impl<'a> From<&'a Tool> for Described<'a> {
@@ -55,6 +59,8 @@ impl<'a> From<&'a Tool> for Described<'a> {
             skills: provider.skills.iter().map(String::as_str).collect(),
             input_schema: tool.input_schema(),
             examples: &tool.examples,
+            command: provider.cli().map(|cli| cli.command.as_str()),
+            help_text: None,
         }
     }
 }
@@ -87,6 +93,8 @@ impl<'a> Described<'a> {
             skills: texts("skills"),
             input_schema: &answer["input_schema"],
             examples: list("examples"),
+            command: None,
+            help_text: None,
         })
     }
 
@@ -132,7 +140,7 @@ impl<'a> Described<'a> {
     }
 
     pub fn info(&self) -> Value {
-        json!({
+        let mut info = json!({
             "base_url": self.base_url,
             "category": self.category,
             "description": self.description,
@@ -146,7 +154,16 @@ impl<'a> Described<'a> {
             "scope": self.scope,
             "skills": self.skills,
             "tags": self.tags,
-        })
+        });
+        if let Some(text) = &self.help_text {
+            info["help_text"] = json!(text);
+        }
+        info
+    }
+
+    /// Whether the tool is a program, which gets words in place of named arguments.
+    fn is_program(&self) -> bool {
+        self.handler == Some("cli")
     }
 
     pub fn print(&self) {
@@ -166,6 +183,7 @@ impl<'a> Described<'a> {
         line("Handler", self.handler.unwrap_or_default());
         match self.transport {
             Some(transport) => line("Transport", &format!("MCP ({transport})")),
+            None if self.is_program() => line("Command", self.command.unwrap_or_default()),
             None => {
                 let base = self.base_url.unwrap_or_default().trim_end_matches('/');
                 line(
@@ -183,6 +201,10 @@ impl<'a> Described<'a> {
         if !self.input_schema.is_null() {
             output::line("\nInput Schema:");
             output::pretty(self.input_schema);
+        }
+        if let Some(text) = &self.help_text {
+            output::line("\nCLI Usage (from --help):");
+            output::line(text);
         }
         if !self.examples.is_empty() {
             output::line("\nExamples:");
@@ -209,6 +231,9 @@ impl<'a> Described<'a> {
         let names = || all.into_iter().flat_map(|all| all.keys());
         let any_required = names().any(|name| required.contains(&name.as_str()));
         let mut usage = format!("  ati run {}", self.name);
+        if self.is_program() {
+            usage += " -- <args>...";
+        }
         for name in names().filter(|name| !any_required || required.contains(&name.as_str())) {
             usage += &format!(" --{name} <{name}>");
         }

@@ -1,5 +1,7 @@
-use super::FieldKind::{Flag, Free, Number, NumberMap, TableMap, Text, TextList, TextMap, Word};
-use super::{Group, field};
+use super::FieldKind::{
+    Flag, Free, Number, NumberMap, Table, TableMap, Text, TextList, TextMap, Word,
+};
+use super::{Field, Group, field};
 use crate::config::HandlerKind;
 
 pub(super) const OPENAPI: Group = Group {
@@ -170,6 +172,44 @@ pub(super) const MCP: Group = Group {
             Text,
             "For `http`: the variable in which a sandbox names another URL",
         ),
+        SANDBOX_FIELD,
+    ],
+};
+
+const SANDBOX_FIELD: Field = field(
+    "cli_sandbox",
+    Table("cli_sandbox"),
+    "Confines the programs that ati starts for this provider; without it they may do what ati's \
+     user may",
+);
+
+pub(super) const SANDBOX: Group = Group {
+    table: "cli_sandbox",
+    title: "`[provider.cli_sandbox]`",
+    handler: None,
+    fields: &[
+        field(
+            "read",
+            TextList,
+            "Files and folders that may be read, as absolute paths, next to the system's own",
+        )
+        .default("`[]`"),
+        field(
+            "write",
+            TextList,
+            "Files and folders that may be read and written, as absolute paths",
+        )
+        .default("`[]`"),
+        field("net", Flag, "Whether sockets may be opened").default("`true`"),
+        field("cpu_seconds", Number, "Processor time of each process").default("none"),
+        field("memory_bytes", Number, "Address space of each process").default("none"),
+        field(
+            "processes",
+            Number,
+            "Processes at a time, the program included; more are killed, all of them",
+        )
+        .default("none"),
+        field("file_bytes", Number, "The longest file that may be written").default("none"),
     ],
 };
 
@@ -178,7 +218,11 @@ pub(super) const CLI: Group = Group {
     title: "`handler = \"cli\"`",
     handler: Some(HandlerKind::Cli),
     fields: &[
-        field("cli_command", Text, "The program"),
+        field(
+            "cli_command",
+            Text,
+            "The program: a path, or a name that is looked up in PATH",
+        ),
         field(
             "cli_default_args",
             TextList,
@@ -192,7 +236,24 @@ pub(super) const CLI: Group = Group {
              path of a file with it",
         )
         .default("`{}`"),
-        field("cli_timeout_secs", Number, "Killed after this many seconds").default("120"),
+        field(
+            "cli_timeout_secs",
+            Number,
+            "After this many seconds the program and all that it started are ended",
+        )
+        .default("120"),
+        field(
+            "cli_cwd",
+            Text,
+            "The folder that it runs in, an absolute path. Without it an empty temporary folder on \
+             a proxy, and the caller's own for `ati run` without one",
+        ),
+        field(
+            "cli_max_concurrent",
+            Number,
+            "How many calls run the program at a time; others wait",
+        )
+        .default("8"),
         field(
             "cli_output_args",
             TextList,
@@ -206,6 +267,7 @@ pub(super) const CLI: Group = Group {
              writes",
         )
         .default("`{}`"),
+        SANDBOX_FIELD,
     ],
 };
 

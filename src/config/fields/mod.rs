@@ -105,6 +105,7 @@ pub const GROUPS: &[Group] = &[
     handlers::PASSTHROUGH,
     handlers::MCP,
     handlers::CLI,
+    handlers::SANDBOX,
     handlers::FILE_MANAGER,
     provider::AUTH_GENERATOR,
     provider::INJECT,
@@ -128,6 +129,7 @@ pub fn sample_table(table: &str) -> toml::Table {
     fields_of(table)
         .map(|field| match field.name {
             "run_as" => (field.name.to_owned(), "user:group".into()),
+            "cli_cwd" => (field.name.to_owned(), "/folder".into()),
             name => (name.to_owned(), sample(field.kind)),
         })
         .collect()

@@ -10,12 +10,14 @@
 //!      |        connect            stdio.rs: a child process and its streams (outbox.rs, lines.rs)
 //!      |                           http.rs: requests and event streams (events.rs, bounded.rs)
 //!      |                           message.rs: what a server sends, classified
+//!      |                           big.rs: big messages, on the threads for long work
 //!      |        handshake          handshake.rs: rmcp's service on that transport
 //!      '- Session::call_tool,      session.rs: permits, cancellation, progress (progress.rs)
 //!         Session::list_tools      errors tell what the transport noticed (diagnostics.rs)
 //!   result::shape                  the result as callers get it, redacted
 //! ```
 
+mod big;
 pub mod bounded;
 mod diagnostics;
 mod error;
@@ -48,7 +50,7 @@ use crate::credential::Attachment;
 use crate::egress::EgressError;
 use crate::exec::credentials::CallCredential;
 use crate::exec::{ExecContext, SharedState};
-use crate::process::RunAs;
+use crate::process::{RunAs, Sandbox};
 use crate::runtime::{Key, Pool};
 use handshake::Era;
 use session::Session;
@@ -86,6 +88,7 @@ pub enum ServerSpec {
         env: Vec<(String, Zeroizing<String>)>,
         /// The user that it runs as; ati's own where there is none.
         run_as: Option<RunAs>,
+        sandbox: Option<Sandbox>,
     },
     Endpoint(Url),
 }

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::McpError;
+use super::big::SMALL;
 use crate::credential::Attachment;
 
 /// How much of a tool's own error is told.
@@ -46,6 +47,19 @@ pub fn shape(result: &CallToolResult, attachment: &Attachment) -> Result<Box<Raw
     Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
 }
 
+/// The result in the form that the caller reads.
+pub fn made(
+    result: CallToolResult,
+    attachment: &Attachment,
+    is_native: bool,
+) -> Result<Box<RawValue>, McpError> {
+    if is_native {
+        native(result, attachment)
+    } else {
+        shape(&result, attachment)
+    }
+}
+
 /// The result as the server gave it, for a caller that speaks MCP itself: every kind of content,
 /// and `structuredContent`. Secrets are redacted.
 pub fn native(
@@ -77,6 +91,45 @@ pub fn native(
 fn failed(result: &CallToolResult, attachment: &Attachment, native: Option<Arc<str>>) -> McpError {
     let text = attachment.redact_text(error_text(result), LONGEST_ERROR);
     McpError::Tool { text, native }
+}
+
+/// Whether [`made`] takes so little time that a worker may do it.
+pub fn is_small(result: &CallToolResult) -> bool {
+    let mut room = SMALL;
+    let mut fits = |bytes: usize| match room.checked_sub(bytes) {
+        Some(left) => {
+            room = left;
+            true
+        }
+        None => false,
+    };
+    let blocks = result.content.iter().all(|block| match block {
+        ContentBlock::Text(text) => fits(text.text.len()),
+        ContentBlock::Image(image) => fits(image.data.len()),
+        ContentBlock::Audio(audio) => fits(audio.data.len()),
+        // Embedded resources and links: their texts aren't measured, but most of them are big.
+        _ => false,
+    });
+    blocks
+        && result
+            .structured_content
+            .iter()
+            .all(|value| value_fits(value, &mut fits))
+}
+
+/// Looks at no more of the value than there is room for.
+fn value_fits(value: &Value, fits: &mut impl FnMut(usize) -> bool) -> bool {
+    // A value takes a few bytes at least.
+    const LEAST: usize = 8;
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => fits(LEAST),
+        Value::String(text) => fits(LEAST + text.len()),
+        Value::Array(items) => fits(LEAST) && items.iter().all(|item| value_fits(item, fits)),
+        Value::Object(members) => {
+            let mut members = members.iter();
+            fits(LEAST) && members.all(|(name, value)| fits(name.len()) && value_fits(value, fits))
+        }
+    }
 }
 
 /// Redacts strings before they are encoded: a server may have escaped a secret in a text of its
@@ -172,6 +225,28 @@ mod tests {
             shaped(json!({"content": [], "structuredContent": [1]})).unwrap(),
             "[1]"
         );
+    }
+
+    #[test]
+    fn result_is_small_up_to_the_size_that_a_worker_has_time_for() {
+        let is_small = |result: Value| is_small(&serde_json::from_value(result).unwrap());
+        let text = |length: usize| json!({"type": "text", "text": "x".repeat(length)});
+        assert!(is_small(
+            json!({"content": [text(100)], "structuredContent": {"a": [1]}})
+        ));
+        assert!(!is_small(
+            json!({"content": [text(SMALL / 2), text(SMALL)]})
+        ));
+        assert!(!is_small(
+            json!({"content": [], "structuredContent": vec![0; SMALL]})
+        ));
+        assert!(!is_small(
+            json!({"content": [], "structuredContent": {"x".repeat(SMALL): 1}})
+        ));
+        let nested = vec![json!({"a": {"b": []}}); SMALL];
+        assert!(!is_small(
+            json!({"content": [], "structuredContent": nested})
+        ));
     }
 
     #[test]

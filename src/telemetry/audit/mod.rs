@@ -5,6 +5,7 @@
 mod file;
 mod read;
 mod redact;
+mod words;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,8 @@ use time::format_description::FormatItem;
 use time::macros::format_description;
 
 pub use read::{Filter, search, tail};
-pub use redact::redact;
+pub use redact::{not_parsed, redact};
+pub use words::{redact_words, secret_words};
 
 use super::metrics::METRICS;
 use super::writer::Writer;

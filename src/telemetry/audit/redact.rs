@@ -9,13 +9,26 @@ use crate::text::clip_chars;
 const SECRET_WORDS: [&str; 6] = ["password", "secret", "token", "key", "credential", "auth"];
 const LONGEST_TEXT: usize = 200;
 /// For all arguments of a call together.
-const LONGEST: usize = 32 << 10;
+pub(super) const LONGEST: usize = 32 << 10;
 
 /// Arguments as the audit keeps them: secrets replaced at any depth, long texts and lists cut.
 pub fn redact(args: &Map<String, Value>) -> Box<RawValue> {
     let mut out = String::new();
     object(args, &mut out);
     RawValue::from_string(out).unwrap_or_default()
+}
+
+/// In place of arguments that can't be parsed, or that weren't, because the call was refused before.
+pub fn not_parsed() -> Box<RawValue> {
+    let marker = r#"{"...":"[not parsed]"}"#.to_owned();
+    RawValue::from_string(marker).unwrap_or_default()
+}
+
+/// One value as text, with secrets replaced.
+pub(super) fn redacted_text(value: &Value) -> String {
+    let mut out = String::new();
+    write(value, &mut out);
+    out
 }
 
 fn object(map: &Map<String, Value>, out: &mut String) {
@@ -67,7 +80,7 @@ fn text(string: &str, out: &mut String) {
     out.push_str(&serde_json::to_string(string).unwrap_or_default());
 }
 
-fn clipped(string: &str) -> String {
+pub(super) fn clipped(string: &str) -> String {
     let kept = clip_chars(string, LONGEST_TEXT);
     if kept.len() < string.len() {
         return format!("{kept}...[truncated]");
@@ -75,7 +88,7 @@ fn clipped(string: &str) -> String {
     kept.to_owned()
 }
 
-fn is_secret(name: &str) -> bool {
+pub(super) fn is_secret(name: &str) -> bool {
     let name = name.to_lowercase();
     SECRET_WORDS.iter().any(|word| name.contains(word))
 }

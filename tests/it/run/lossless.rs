@@ -158,6 +158,44 @@ fn number_of_a_json_caller_keeps_its_digits_as_a_string() {
 }
 
 #[test]
+fn integer_of_more_than_64_bits_is_refused_wherever_it_is_given() {
+    let both = Both::new();
+    let what = "n: has more digits than can be sent exactly";
+    let long = "123456789012345678901";
+    let padding = "x".repeat(100_000);
+    for value in [
+        long.to_owned(),
+        format!("[{long}]"),
+        format!(r#"{{"a": {long}}}"#),
+    ] {
+        // Small, and too big to be parsed on a worker.
+        for text in ["", &padding] {
+            let args = format!(r#"{{"n": {value}, "v": "{text}"}}"#);
+            let body = format!(r#"{{"tool_name": "as:body", "args": {args}}}"#);
+            let mut client = both.proxy.client();
+            let answer = client.send("POST", "/call", &[], body.as_bytes());
+            assert_eq!(answer.status, 422, "{value}");
+            assert!(answer.text().contains(what), "{}", answer.text());
+        }
+    }
+    let file = both.local.path().join("args.json");
+    write(&file, format!(r#"{{"n": {long}}}"#));
+    let file = file.to_str().unwrap();
+    let proxied = [("ATI_PROXY_URL", both.url.as_str())];
+    for env in [&[][..], &proxied] {
+        for args in [
+            &["--args-file", file, "as:body"][..],
+            &["as:body", "--n", long],
+        ] {
+            let output = here(both.local.path(), env, &[&["run"], args].concat());
+            assert!(!output.status.success(), "{env:?} {args:?}");
+            assert!(stderr(&output).contains(what), "{}", stderr(&output));
+        }
+    }
+    assert!(both.api.received().is_empty());
+}
+
+#[test]
 fn value_has_the_type_that_the_schema_asks_for() {
     let both = Both::new();
     let sent = |args: &[&str]| -> [Value; 2] {

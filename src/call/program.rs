@@ -1,0 +1,116 @@
+//! From a manifest to one run of its program: the variables with their credentials.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use zeroize::Zeroizing;
+
+use super::{Call, credentials};
+use crate::catalog::cli::{Cli, Variable};
+use crate::credential::{Attachment, CredentialError};
+use crate::error::{CallError, ExecError};
+use crate::exec::cli::{self, CliError, Job, Value};
+use crate::exec::credentials::CallCredential;
+use crate::exec::{self, Answer};
+use crate::keyring::Source;
+use crate::telemetry::audit;
+
+/// The words as the audit keeps them.
+pub fn audited(call: &Call<'_>, words: &[String]) -> Box<RawValue> {
+    let redacted = audit::redact_words(words);
+    let Some(known) = known_secrets(call) else {
+        return redacted;
+    };
+    let clean = known.redact_text(redacted.get(), usize::MAX);
+    RawValue::from_string(clean).unwrap_or_else(|_| audit::not_parsed())
+}
+
+/// What redacts the credentials of the provider.
+fn known_secrets(call: &Call<'_>) -> Option<Arc<Attachment>> {
+    if call.provider.key_names().is_empty() {
+        return None;
+    }
+    match credentials::resolve(call).ok()? {
+        CallCredential::Ready(attachment) => Some(attachment),
+        CallCredential::Deferred(deferred) => Some(deferred.static_part.clone()),
+    }
+}
+
+pub async fn run(call: &Call<'_>, words: Vec<String>) -> Result<Answer, CallError> {
+    let answer = start(call, words).await;
+    answer.map_err(|error| match error {
+        // The caller's mistake: nothing was started.
+        CliError::TooLong(what) => too_long(what),
+        other => ExecError::from(other).into(),
+    })
+}
+
+/// Refuses words that no program could get.
+pub fn check(words: &[String]) -> Result<(), CallError> {
+    cli::check_words(words).map_err(|error| match error {
+        CliError::TooLong(what) => too_long(what),
+        other => ExecError::from(other).into(),
+    })
+}
+
+fn too_long(what: String) -> CallError {
+    CallError::InvalidArgument {
+        name: "words".to_owned(),
+        what,
+        missing: false,
+    }
+}
+
+async fn start(call: &Call<'_>, words: Vec<String>) -> Result<Answer, CliError> {
+    let no_program = || CliError::Spawn {
+        command: String::new(),
+        why: "the manifest names no program".to_owned(),
+    };
+    let cli = call.provider.cli().ok_or_else(no_program)?;
+    let env = environment(call, cli)?;
+    let credential = credentials::resolve(call)?;
+    let job = Job {
+        provider: call.provider,
+        cli,
+        secret_words: audit::secret_words(&words),
+        words,
+        env,
+        credential: &credential,
+    };
+    exec::cli::run(job, call.exec_context()).await
+}
+
+fn environment(call: &Call<'_>, cli: &Cli) -> Result<Vec<(String, Value)>, CliError> {
+    let lookup = &call.lookup;
+    let each = cli.env.iter().map(|(name, variable)| {
+        let value = match variable {
+            Variable::Text(template) => {
+                let filled = template.expand(lookup);
+                let filled = filled.map_err(|names| missing(CredentialError::missing(names)))?;
+                let text = String::from_utf8_lossy(&filled).into_owned();
+                Value::Text(Zeroizing::new(text))
+            }
+            Variable::File(key) => {
+                let credential = lookup.get(key);
+                let credential = credential.ok_or_else(|| CliError::MissingKey(key.clone()))?;
+                // A key that was handed over once must not outlive its use on a disk, and a
+                // tenant's value must not stand in the file of all.
+                let is_sealed = call.context.keyring.source() == Source::Sealed;
+                Value::File {
+                    key: key.clone(),
+                    credential: credential.clone(),
+                    lasting: !is_sealed && !lookup.is_special(|| vec![key.as_str()]),
+                }
+            }
+        };
+        Ok((name.clone(), value))
+    });
+    each.collect()
+}
+
+fn missing(error: CredentialError) -> CliError {
+    match error {
+        CredentialError::MissingKey(name) => CliError::MissingKey(name),
+        other => other.into(),
+    }
+}
