@@ -127,10 +127,10 @@ pub struct Finished {
     pub format: ResultFormat,
     /// For the caller: arguments that the tool doesn't know.
     pub warnings: Vec<String>,
-    /// The tool is a program: the caller's words were its own, and no options of ati.
-    pub is_program: bool,
     /// The output is a whole result of `tools/call`.
     pub is_native: bool,
+    /// The tool is a program: the caller's words were its own, and no options of ati.
+    pub is_program: bool,
 }
 
 /// One call on its way through the pipeline.

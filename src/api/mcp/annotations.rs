@@ -67,6 +67,7 @@ fn hints(tool: &Tool) -> Option<Value> {
             "readOnlyHint": false,
             "destructiveHint": false,
         })),
+        // What a program does isn't known.
         Invocation::Cli => None,
     }
 }

@@ -57,16 +57,12 @@ pub async fn call_tool(
     }
     let (result, session) = answered?;
     context.secrets.add(&session.attachment);
-    let shape = move |result: CallToolResult, attachment: &Attachment| match native {
-        true => result::native(result, attachment),
-        false => result::shape(&result, attachment),
-    };
     if result::is_small(&result) {
-        return shape(result, &session.attachment);
+        return result::made(result, &session.attachment, native);
     }
     let attachment = session.attachment.clone();
     let time = deadline.saturating_duration_since(Instant::now());
-    let shape = move || shape(result, &attachment);
+    let shape = move || result::made(result, &attachment, native);
     let shaped = compute.run(&target.provider, time, shape).await;
     shaped.map_err(|error| not_worked_on(error, target, limit))?
 }

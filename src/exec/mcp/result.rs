@@ -47,7 +47,53 @@ pub fn shape(result: &CallToolResult, attachment: &Attachment) -> Result<Box<Raw
     Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
 }
 
-/// Whether [`shape`] takes so little time that a worker may do it.
+/// The result in the form that the caller reads.
+pub fn made(
+    result: CallToolResult,
+    attachment: &Attachment,
+    is_native: bool,
+) -> Result<Box<RawValue>, McpError> {
+    if is_native {
+        native(result, attachment)
+    } else {
+        shape(&result, attachment)
+    }
+}
+
+/// The result as the server gave it, for a caller that speaks MCP itself: every kind of content,
+/// and `structuredContent`. Secrets are redacted.
+pub fn native(
+    mut result: CallToolResult,
+    attachment: &Attachment,
+) -> Result<Box<RawValue>, McpError> {
+    let is_error = *result.is_error.get_or_insert(false);
+    // The era of the caller decides on it, and the server isn't the caller's.
+    result.result_type = None;
+    if let Some(meta) = &mut result.meta {
+        meta.remove(SERVER_INFO);
+    }
+    result.meta = result.meta.filter(|meta| !meta.is_empty());
+    let mut bytes = encode(
+        serde_json::to_value(&result).unwrap_or_default(),
+        attachment,
+    );
+    attachment.redact(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    if is_error {
+        return Err(failed(&result, attachment, Some(text.into())));
+    }
+    RawValue::from_string(text).map_err(|_| McpError::Tool {
+        text: "its result makes no sense once secrets are redacted".to_owned(),
+        native: None,
+    })
+}
+
+fn failed(result: &CallToolResult, attachment: &Attachment, native: Option<Arc<str>>) -> McpError {
+    let text = attachment.redact_text(error_text(result), LONGEST_ERROR);
+    McpError::Tool { text, native }
+}
+
+/// Whether [`made`] takes so little time that a worker may do it.
 pub fn is_small(result: &CallToolResult) -> bool {
     let mut room = SMALL;
     let mut fits = |bytes: usize| match room.checked_sub(bytes) {
@@ -84,39 +130,6 @@ fn value_fits(value: &Value, fits: &mut impl FnMut(usize) -> bool) -> bool {
             fits(LEAST) && members.all(|(name, value)| fits(name.len()) && value_fits(value, fits))
         }
     }
-}
-
-/// The result as the server gave it, for a caller that speaks MCP itself: every kind of content,
-/// and `structuredContent`. Secrets are redacted.
-pub fn native(
-    mut result: CallToolResult,
-    attachment: &Attachment,
-) -> Result<Box<RawValue>, McpError> {
-    let is_error = *result.is_error.get_or_insert(false);
-    // The era of the caller decides on it, and the server isn't the caller's.
-    result.result_type = None;
-    if let Some(meta) = &mut result.meta {
-        meta.remove(SERVER_INFO);
-    }
-    result.meta = result.meta.filter(|meta| !meta.is_empty());
-    let mut bytes = encode(
-        serde_json::to_value(&result).unwrap_or_default(),
-        attachment,
-    );
-    attachment.redact(&mut bytes);
-    let text = String::from_utf8_lossy(&bytes).into_owned();
-    if is_error {
-        return Err(failed(&result, attachment, Some(text.into())));
-    }
-    RawValue::from_string(text).map_err(|_| McpError::Tool {
-        text: "its result makes no sense once secrets are redacted".to_owned(),
-        native: None,
-    })
-}
-
-fn failed(result: &CallToolResult, attachment: &Attachment, native: Option<Arc<str>>) -> McpError {
-    let text = attachment.redact_text(error_text(result), LONGEST_ERROR);
-    McpError::Tool { text, native }
 }
 
 /// Redacts strings before they are encoded: a server may have escaped a secret in a text of its

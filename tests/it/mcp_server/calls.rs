@@ -223,3 +223,14 @@ fn result_from_disk_is_the_same_text() {
     let shown = call(&proxy, "web:big", json!({}));
     assert_eq!(text(&shown), serde_json::to_string_pretty(&big).unwrap());
 }
+
+#[test]
+fn program_gets_each_argument_as_a_flag_with_its_value() {
+    let manifest = "[provider]\nname = 'echo'\nhandler = 'cli'\ncli_command = '/bin/echo'\n\
+                    [[tools]]\nname = 'echo'\ndescription = 'Repeats'\n";
+    let proxy = Setup::new().manifest("echo", manifest).start();
+    let list = ask(&proxy, "tools/list", json!({}));
+    assert_eq!(names(&list), ["echo"]);
+    let answer = call(&proxy, "echo", json!({"name": "a b", "loud": true, "n": 5}));
+    assert_eq!(text(&answer), "--name a b --loud true --n 5");
+}
