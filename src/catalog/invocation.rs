@@ -2,6 +2,7 @@
 
 use http::Method;
 
+use super::param_headers::ParamHeader;
 use super::provider::{Handler, Provider};
 use crate::config::{HandlerKind, Section, offer};
 
@@ -37,6 +38,8 @@ pub struct McpInvocation {
     pub remote_name: String,
     /// The server says that a second call does no harm.
     pub repeatable: bool,
+    /// Arguments that are sent as headers, too.
+    pub headers: Vec<ParamHeader>,
 }
 
 impl Invocation {
@@ -48,6 +51,7 @@ impl Invocation {
             Handler::Mcp(_) => Invocation::Mcp(McpInvocation {
                 remote_name: endpoint.unwrap_or_else(|| own_name(tool, &provider.name).to_owned()),
                 repeatable: false,
+                headers: Vec::new(),
             }),
             Handler::Http(_) | Handler::OpenApi(_) | Handler::Passthrough | Handler::Absent => {
                 Invocation::Http(HttpInvocation {

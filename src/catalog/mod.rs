@@ -7,6 +7,7 @@ pub mod mcp;
 pub mod nearest;
 pub mod openapi;
 pub mod outbound;
+mod param_headers;
 pub mod provider;
 pub mod result_format;
 pub mod schema;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 pub use invocation::{Dialect, HttpInvocation, Invocation, McpInvocation};
+pub use param_headers::ParamHeader;
 pub use provider::{Handler, Provider};
 pub use result_format::ResultFormat;
 pub use specs::Specs;

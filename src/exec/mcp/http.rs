@@ -11,7 +11,8 @@ use futures::stream::BoxStream;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage,
+    CallToolRequest, ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, RequestId,
+    ServerJsonRpcMessage,
 };
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
@@ -24,6 +25,7 @@ use super::bounded::{read_beginning, read_whole};
 use super::events::{EventStream, messages, replay};
 use super::handshake::Era;
 use super::message::{LONGEST_MESSAGE, LONGEST_MESSAGE_MB, ServerMessage, classify};
+use super::param_headers::ParamHeaders;
 use super::progress::ProgressRoutes;
 use super::session::SessionLink;
 use super::{LONGEST_ERROR, McpError};
@@ -34,6 +36,8 @@ use crate::exec::egress;
 use crate::request_id;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+/// Only servers of the stateless era are sent it.
+const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const JSON_OR_EVENTS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -154,6 +158,13 @@ impl Endpoint {
         let mut reply_headers = headers.clone();
         if let Some(id) = request_id_of(&message) {
             headers.insert(request_id::HEADER, id);
+        }
+        // rmcp knows the annotations of tools that it has listed itself, on this session.
+        if headers.contains_key(MCP_METHOD)
+            && let Some(call) = tool_call(&message)
+            && let Some(ParamHeaders(params)) = call.extensions.get()
+        {
+            headers.extend(params.iter().cloned());
         }
         let request = PostedRequest::of(&message);
         let body = serde_json::to_vec(&message)?;
@@ -388,14 +399,19 @@ impl PostedRequest {
 
 /// The id of the request that made this call, as a header.
 fn request_id_of(message: &ClientJsonRpcMessage) -> Option<HeaderValue> {
+    let call = tool_call(message)?;
+    let id = call.extensions.get::<request_id::RequestId>()?;
+    HeaderValue::from_str(&id.to_string()).ok()
+}
+
+fn tool_call(message: &ClientJsonRpcMessage) -> Option<&CallToolRequest> {
     let ClientJsonRpcMessage::Request(request) = message else {
         return None;
     };
-    let ClientRequest::CallToolRequest(call) = &request.request else {
-        return None;
-    };
-    let id = call.extensions.get::<request_id::RequestId>()?;
-    HeaderValue::from_str(&id.to_string()).ok()
+    match &request.request {
+        ClientRequest::CallToolRequest(call) => Some(call),
+        _ => None,
+    }
 }
 
 /// Whether a refusal is about the session, in the words of the SDKs. Any other 400 is about the

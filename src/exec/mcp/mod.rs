@@ -26,6 +26,7 @@ pub mod lines;
 pub mod message;
 mod open;
 mod outbox;
+mod param_headers;
 mod progress;
 mod request;
 mod result;

@@ -106,9 +106,9 @@ impl SessionRequest for ToolCall<'_> {
     }
 
     async fn send(&self, session: &Session, sent: &mut bool) -> Result<CallToolResult, McpError> {
-        let (name, args) = (&self.remote.remote_name, self.args.clone());
+        let args = self.args.clone();
         session
-            .call_tool(name, args, self.watcher, self.request_id, sent)
+            .call_tool(self.remote, args, self.watcher, self.request_id, sent)
             .await
     }
 }

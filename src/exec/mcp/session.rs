@@ -17,9 +17,11 @@ use tracing::{Span, debug};
 use super::diagnostics::{STDERR_WAIT, TransportDiagnostics};
 use super::handshake::{ClientService, Era};
 use super::http::client_failure;
+use super::param_headers::ParamHeaders;
 use super::progress::ProgressRoutes;
 use super::{LONGEST_ERROR, McpError};
 use crate::backoff::Backoff;
+use crate::catalog::McpInvocation;
 use crate::credential::Attachment;
 use crate::exec::{Progress, Watcher};
 use crate::request_id;
@@ -174,7 +176,7 @@ impl Session {
     /// server may have received the call.
     pub async fn call_tool(
         &self,
-        name: &str,
+        remote: &McpInvocation,
         arguments: JsonObject,
         watcher: Option<Watcher<'_>>,
         request_id: request_id::RequestId,
@@ -185,10 +187,12 @@ impl Session {
             return Err(self.end_reason());
         }
         *sent = true;
-        let mut params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
+        let headers = ParamHeaders::of(&remote.headers, &arguments);
+        let name = remote.remote_name.clone();
+        let mut params = CallToolRequestParams::new(name).with_arguments(arguments);
         for round in 1..=MOST_ROUNDS {
             let answer = match self
-                .send_and_wait(params.clone(), watcher, request_id)
+                .send_and_wait(params.clone(), &headers, watcher, request_id)
                 .await
             {
                 Ok(answer) => answer,
@@ -217,13 +221,15 @@ impl Session {
     async fn send_and_wait(
         &self,
         params: CallToolRequestParams,
+        headers: &ParamHeaders,
         watcher: Option<Watcher<'_>>,
         request_id: request_id::RequestId,
     ) -> Result<ServerResult, ServiceError> {
         let peer = self.service.peer();
         let mut request = CallToolRequest::new(params);
-        // Not part of the message: the HTTP transport sends it as a header.
+        // Not part of the message: the HTTP transport sends them as headers.
         request.extensions.insert(request_id);
+        request.extensions.insert(headers.clone());
         let request = ClientRequest::CallToolRequest(request);
         let mut request = peer
             .send_cancellable_request(request, PeerRequestOptions::no_options())
