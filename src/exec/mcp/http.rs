@@ -238,33 +238,24 @@ impl EndpointState {
         }
     }
 
-    /// Sends one request with ati's credential, which replaces headers of the same name. Redirects
-    /// aren't followed: a session belongs to one server.
     async fn send(
         &self,
         method: Method,
         headers: HeaderMap,
         body: Option<Vec<u8>>,
     ) -> Result<reqwest::Response, TransportError> {
-        let failed = |error: EgressError| TransportError::Client(ClientFailure(error.into()));
-        egress::check(&self.clients, &self.url).map_err(failed)?;
-        let client = egress::client(&self.clients, self.source).map_err(failed)?;
-        let mut url = self.url.clone();
-        if let Some(pair) = self.attachment.query(true) {
-            egress::append_query(&mut url, &String::from_utf8_lossy(pair.expose()));
-        }
-        let mut request = reqwest::Request::new(method, url);
-        *request.headers_mut() = headers;
-        let headers = request.headers_mut();
-        let _ = self.attachment.attach(true, |name, value| {
-            headers.insert(name, value);
-            Ok::<_, std::convert::Infallible>(())
-        });
-        *request.body_mut() = body.map(Into::into);
-        let response = client.execute(request).await;
-        let response = response.map_err(|e| failed(egress::failed(&e, &self.url.origin())))?;
-        self.attachment.observe(response.status().as_u16());
-        Ok(response)
+        let (source, attachment) = (self.source, &self.attachment);
+        let sent = send(
+            &self.clients,
+            source,
+            &self.url,
+            attachment,
+            method,
+            headers,
+            body,
+        );
+        sent.await
+            .map_err(|error| TransportError::Client(ClientFailure(error.into())))
     }
 
     /// The error of an answer whose status is no success, with the beginning of its body, redacted.
@@ -362,6 +353,37 @@ impl StreamableHttpClient for Endpoint {
             _ => Err(TransportError::ServerDoesNotSupportSse),
         }
     }
+}
+
+/// Sends one request with ati's credential, which replaces headers of the same name. Redirects
+/// aren't followed: a session belongs to one server.
+pub(super) async fn send(
+    clients: &Clients,
+    source: Option<IpAddr>,
+    url: &Url,
+    attachment: &Attachment,
+    method: Method,
+    headers: HeaderMap,
+    body: Option<Vec<u8>>,
+) -> Result<reqwest::Response, EgressError> {
+    egress::check(clients, url)?;
+    let client = egress::client(clients, source)?;
+    let mut full = url.clone();
+    if let Some(pair) = attachment.query(true) {
+        egress::append_query(&mut full, &String::from_utf8_lossy(pair.expose()));
+    }
+    let mut request = reqwest::Request::new(method, full);
+    *request.headers_mut() = headers;
+    let headers = request.headers_mut();
+    let _ = attachment.attach(true, |name, value| {
+        headers.insert(name, value);
+        Ok::<_, std::convert::Infallible>(())
+    });
+    *request.body_mut() = body.map(Into::into);
+    let response = client.execute(request).await;
+    let response = response.map_err(|e| egress::failed(&e, &url.origin()))?;
+    attachment.observe(response.status().as_u16());
+    Ok(response)
 }
 
 fn headers(session: Option<&str>, custom: HashMap<HeaderName, HeaderValue>) -> HeaderMap {
@@ -469,13 +491,13 @@ fn no_discover() -> ErrorData {
     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "no server/discover", None)
 }
 
-enum ContentType {
+pub(super) enum ContentType {
     Json,
     Events,
     Other,
 }
 
-fn content_type(response: &reqwest::Response) -> ContentType {
+pub(super) fn content_type(response: &reqwest::Response) -> ContentType {
     let value = response.headers().get(CONTENT_TYPE);
     match value.and_then(|value| value.to_str().ok()) {
         Some(value) if value.starts_with("application/json") => ContentType::Json,

@@ -28,6 +28,7 @@ mod open;
 mod outbox;
 mod param_headers;
 mod progress;
+pub mod relay;
 mod request;
 mod result;
 mod session;
