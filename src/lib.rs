@@ -63,6 +63,7 @@ pub mod error;
 pub mod files;
 pub mod hop_by_hop;
 pub mod json;
+pub mod mcp;
 pub mod pattern;
 pub mod process;
 pub mod request_id;

@@ -16,12 +16,13 @@ use crate::auth::Identity;
 use crate::call::{self, Args, Finished, Output, Work};
 use crate::catalog::{ResultFormat, result_format};
 use crate::error::{CallError, Refusal, Shortage};
+use crate::exec::Watcher;
 use crate::json::CheckedText;
 use crate::snapshot::Snapshot;
 use crate::spool::{Spool, SpoolError, Spooled};
 
 /// Another server than the manifest's, if the caller has one for this call.
-const UPSTREAM_URL: &str = "x-ati-upstream-url";
+pub(super) const UPSTREAM_URL: &str = "x-ati-upstream-url";
 
 #[derive(Deserialize)]
 struct CallBody {
@@ -109,10 +110,11 @@ pub(super) async fn answer(
         identity,
         upstream_url: upstream_url.as_deref(),
         trail: &trail,
+        native: false,
     };
     let mut abandoned = services.abandon.subscribe();
     let finished = tokio::select! {
-        finished = run(call, snapshot, services) => finished.map_err(refused)?,
+        finished = run(call, snapshot, services, None) => finished.map_err(refused)?,
         // The process ends. The call is dropped, and its audit line says so.
         _ = abandoned.wait_for(|end| *end) => return Err(Refusal::Overloaded),
     };
@@ -149,14 +151,21 @@ fn headers(finished: &Finished) -> Vec<(HeaderName, HeaderValue)> {
 
 /// Runs the call. Where its tool may be one of an MCP server that has listed none yet, the call
 /// waits for the list, within its time.
-async fn run(
+pub(super) async fn run(
     call: call::Request<'_>,
     snapshot: &Snapshot,
     services: &Services,
+    watcher: Option<Watcher<'_>>,
 ) -> Result<Finished, CallError> {
     let awaited = match &services.discovery {
         Some(discovery) if snapshot.catalog.unlisted(call.name).is_some() => discovery,
-        _ => return call::run(call, context(snapshot, services)).await,
+        _ => {
+            let context = call::Context {
+                watcher,
+                ..context(snapshot, services)
+            };
+            return call::run(call, context).await;
+        }
     };
     let started = Instant::now();
     let limit = snapshot.settings.tools.timeout;
@@ -167,6 +176,7 @@ async fn run(
             limits.timeout = limit.saturating_sub(started.elapsed());
             let context = call::Context {
                 limits: &limits,
+                watcher,
                 ..context(&newer, services)
             };
             call::run(call, context).await

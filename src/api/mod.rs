@@ -4,6 +4,7 @@ mod body;
 mod call;
 mod health;
 mod jwks;
+pub mod mcp;
 pub mod providers;
 mod reply;
 mod tools;
@@ -14,6 +15,7 @@ use http::request::Parts;
 use tokio::sync::watch;
 
 pub use body::{Body, BodyError, Piece};
+pub use mcp::RunningCalls;
 pub use providers::Discovery;
 pub use reply::{Reply, ReplyBody, ReplyStream, StreamError};
 
@@ -35,6 +37,9 @@ pub struct Services {
     pub abandon: watch::Sender<bool>,
     /// None in a command, which lists tools itself.
     pub discovery: Option<Discovery>,
+    pub counting: Counting,
+    /// Calls over MCP, which their clients can take back.
+    pub mcp_calls: RunningCalls,
 }
 
 /// The context of calls that this process serves.
@@ -47,7 +52,7 @@ pub fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a
         limits: &snapshot.settings.tools,
         runtime: &services.runtime,
         audit: &services.audit,
-        counting: Counting::InMemory,
+        counting: services.counting,
         watcher: None,
     }
 }
@@ -77,23 +82,24 @@ pub async fn answer(
     builtin: Builtin,
     pass: &Admitted,
     request: Request,
-    snapshot: &Snapshot,
-    services: &Services,
+    snapshot: &Arc<Snapshot>,
+    services: &Arc<Services>,
 ) -> Result<Reply, Refusal> {
     let identity = || pass.identity().ok_or(Refusal::Internal);
     match builtin {
         Builtin::Call => call::answer(request, identity()?, snapshot, services).await,
         Builtin::Tools => tools::list(&request, identity()?, snapshot),
         Builtin::Tool => tools::one(&request, identity()?, snapshot, services),
+        Builtin::Mcp => mcp::answer(request, identity()?, snapshot, services).await,
         Builtin::Health => health::answer(&request, snapshot),
         Builtin::Jwks => jwks::answer(&request, snapshot),
+        Builtin::ProtectedResource => mcp::protected_resource(&request, snapshot),
         Builtin::AdminKeys
         | Builtin::AdminKeysIssue
         | Builtin::AdminKeysBulkRevoke
         | Builtin::AdminKey => Err(Refusal::AdminStoreMissing),
         Builtin::Help if !snapshot.catalog.has("_llm") => Err(Refusal::HelpNotConfigured),
-        Builtin::Mcp
-        | Builtin::Help
+        Builtin::Help
         | Builtin::Skills
         | Builtin::SkillsResolve
         | Builtin::SkillsBundle

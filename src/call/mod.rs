@@ -89,6 +89,8 @@ pub struct Request<'a> {
     pub upstream_url: Option<&'a str>,
     pub request_id: RequestId,
     pub trail: &'a CallTrail,
+    /// The caller speaks MCP: a result of an MCP server is given as that server wrote it.
+    pub native: bool,
 }
 
 /// The result of a call.
@@ -111,6 +113,8 @@ pub struct Finished {
     pub format: ResultFormat,
     /// For the caller: arguments that the tool doesn't know.
     pub warnings: Vec<String>,
+    /// The output is a whole result of `tools/call`.
+    pub is_native: bool,
 }
 
 /// One call on its way through the pipeline.
@@ -124,6 +128,7 @@ struct Call<'a> {
     upstream_override: Option<Url>,
     request_id: RequestId,
     trail: &'a CallTrail,
+    native: bool,
     context: Context<'a>,
 }
 
@@ -170,6 +175,8 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
         upstream_override: None,
         request_id: request.request_id,
         trail: request.trail,
+        // What `extract` takes out of a result is no content.
+        native: request.native && tool.extract.is_none() && tool.provider.mcp().is_some(),
         context,
     };
     // At debug level, because a span costs every call CPU time. Lines at higher levels have the id
@@ -239,6 +246,7 @@ async fn decide(
     Ok(Finished {
         output: shape::shape(tool, answer, work, most, call.request_id).await?,
         format: tool.format,
+        is_native: call.native,
         warnings: unknown.iter().map(ToString::to_string).collect(),
     })
 }
@@ -341,7 +349,9 @@ async fn execute(
         }
         Invocation::Mcp(remote) => {
             let target = mcp::target(call).map_err(ExecError::from)?;
-            let result = exec::mcp::call_tool(remote, &args, &target, call.exec_context()).await;
+            let result =
+                exec::mcp::call_tool(remote, &args, &target, call.exec_context(), call.native)
+                    .await;
             Ok(Answer::Memory(result.map_err(ExecError::from)?))
         }
     }
@@ -409,6 +419,7 @@ fn listing_call<'a>(
         upstream_override: None,
         request_id: RequestId::generate(),
         trail,
+        native: false,
         context,
     }
 }

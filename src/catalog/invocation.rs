@@ -1,7 +1,10 @@
 //! What a tool calls, by handler. Everything else about a tool is common to all of them.
 
+use std::sync::Arc;
+
 use http::Method;
 
+use super::mcp::ToolDetails;
 use super::param_headers::ParamHeader;
 use super::provider::{Handler, Provider};
 use crate::config::{HandlerKind, Section, offer};
@@ -40,6 +43,7 @@ pub struct McpInvocation {
     pub repeatable: bool,
     /// Arguments that are sent as headers, too.
     pub headers: Vec<ParamHeader>,
+    pub details: Arc<ToolDetails>,
 }
 
 impl Invocation {
@@ -52,6 +56,7 @@ impl Invocation {
                 remote_name: endpoint.unwrap_or_else(|| own_name(tool, &provider.name).to_owned()),
                 repeatable: false,
                 headers: Vec::new(),
+                details: Arc::default(),
             }),
             Handler::Http(_) | Handler::OpenApi(_) | Handler::Passthrough | Handler::Absent => {
                 Invocation::Http(HttpInvocation {

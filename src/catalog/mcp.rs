@@ -157,10 +157,24 @@ pub struct ListedTool {
     /// The server says that a second call does no harm.
     #[serde(default)]
     pub repeatable: bool,
+    #[serde(default)]
+    pub details: Arc<ToolDetails>,
+}
+
+/// What a server says about a tool, for clients that speak MCP themselves.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ToolDetails {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<Value>,
 }
 
 impl From<rmcp::model::Tool> for ListedTool {
     fn from(tool: rmcp::model::Tool) -> Self {
+        let details = ToolDetails::of(&tool);
         let hints = tool.annotations.unwrap_or_default();
         let yes = |hint: Option<bool>| hint == Some(true);
         let mut schema = serde_json::to_value(&tool.input_schema).unwrap_or_default();
@@ -175,6 +189,25 @@ impl From<rmcp::model::Tool> for ListedTool {
                 json!({"type": "object"})
             },
             repeatable: yes(hints.read_only_hint) || yes(hints.idempotent_hint),
+            details: Arc::new(details),
+        }
+    }
+}
+
+impl ToolDetails {
+    fn of(tool: &rmcp::model::Tool) -> Self {
+        let cleaned = |value: Value| {
+            let mut value = value;
+            clean_schema(&mut value);
+            (value.to_string().len() <= LONGEST_SCHEMA).then_some(value)
+        };
+        let json = |value: Result<Value, _>| value.ok().and_then(cleaned);
+        let output = tool.output_schema.as_ref();
+        let annotations = tool.annotations.as_ref();
+        ToolDetails {
+            title: tool.title.as_deref().map(printable),
+            output_schema: output.and_then(|schema| json(serde_json::to_value(schema))),
+            annotations: annotations.and_then(|hints| json(serde_json::to_value(hints))),
         }
     }
 }
@@ -261,6 +294,7 @@ mod tests {
             description: String::new(),
             input_schema: Value::Null,
             repeatable: false,
+            details: Arc::default(),
         };
         Listing {
             at: 0,

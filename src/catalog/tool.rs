@@ -169,6 +169,7 @@ impl Tool {
                 remote_name: listed.name.clone(),
                 repeatable: listed.repeatable,
                 headers: param_headers::annotations(&listed.input_schema),
+                details: listed.details.clone(),
             }),
             schema: Schema::untrusted(listed.input_schema.clone()),
             extract: None,

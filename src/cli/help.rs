@@ -292,6 +292,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "ati mcp serve",
+        &[
+            "ati mcp serve",
+            "ATI_PROXY_URL=https://ati.example.com ati mcp serve --search",
+            "claude mcp add ati -- ati mcp serve",
+        ],
+    ),
+    (
         "ati man",
         &[
             "ati man | man -l -",

@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::run::unknown_tool;
 use super::{audit, output, problem_failure, runtime};
-use crate::api::{self, Services};
+use crate::api::{self, RunningCalls, Services};
 use crate::auth::Identity;
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{TokenFault, Verifier};
@@ -69,6 +69,10 @@ impl Local {
         Ok(Local { snapshot, identity })
     }
 
+    pub fn into_snapshot(self) -> Snapshot {
+        self.snapshot
+    }
+
     pub fn catalog(&self) -> &Catalog {
         &self.snapshot.catalog
     }
@@ -116,6 +120,7 @@ impl Local {
                 identity: &self.identity,
                 upstream_url: None,
                 trail: &CallTrail::default(),
+                native: false,
             };
             let context = Context {
                 catalog: &snapshot.catalog,
@@ -264,6 +269,9 @@ impl Local {
                 audit: Audit::direct(&settings.audit_file),
                 abandon: watch::Sender::new(false),
                 discovery: None,
+                // Other commands count against the same limits.
+                counting: Counting::InFile,
+                mcp_calls: RunningCalls::default(),
             },
             snapshot,
         };
@@ -332,16 +340,17 @@ struct Session {
 
 impl Session {
     fn context(&self) -> Context<'_> {
-        Context {
-            // Other commands count against the same limits.
-            counting: Counting::InFile,
-            ..api::context(&self.snapshot, &self.services)
-        }
+        api::context(&self.snapshot, &self.services)
     }
 
     async fn list(&self, provider: &Arc<Provider>) -> Result<ToolListing, McpError> {
         call::list(provider, self.context()).await
     }
+}
+
+/// The snapshot of this machine as its files are now.
+pub fn read_again() -> Result<Snapshot, Failure> {
+    build(settings(&Environment::read()), None)
 }
 
 /// The settings of a command: the environment, and defaults for everything else.
@@ -392,7 +401,7 @@ fn listings(catalog: &Catalog) -> Listings {
         .collect()
 }
 
-fn add_listing(snapshot: &Snapshot, provider: &Provider, listing: Listing) -> Snapshot {
+pub fn add_listing(snapshot: &Snapshot, provider: &Provider, listing: Listing) -> Snapshot {
     let mut listings = listings(&snapshot.catalog);
     listings.insert(provider.name.clone(), Arc::new(listing));
     snapshot.with_listings(&listings)

@@ -14,6 +14,7 @@ mod key;
 mod later;
 mod local;
 mod man;
+mod mcp;
 mod mcp_servers;
 mod output;
 mod permissions;
@@ -137,9 +138,9 @@ enum Command {
     Assist(later::Words),
     /// Make and execute plans of several tool calls (not in this version)
     Plan(later::Words),
-    /// Serve the tools over MCP (not in this version)
-    #[command(hide = true)]
-    Mcp(later::Words),
+    /// Serve the tools to MCP clients
+    #[command(subcommand)]
+    Mcp(mcp::Command),
     /// Manage virtual keys (not in this version)
     #[command(hide = true)]
     Admin(later::Words),
@@ -208,6 +209,7 @@ impl Command {
             | Command::Audit(_)
             | Command::Init(_)
             | Command::Key(_)
+            | Command::Mcp(_)
             | Command::Token(_) => true,
             Command::Proxy(_)
             | Command::Sign(_)
@@ -225,7 +227,6 @@ impl Command {
             | Command::Skillati(_)
             | Command::Assist(_)
             | Command::Plan(_)
-            | Command::Mcp(_)
             | Command::Admin(_)
             | Command::Supervise { .. }
             | Command::Reference(_) => false,
@@ -290,7 +291,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Skillati(words) => words.refuse("ati skillati"),
         Command::Assist(words) => words.refuse("ati assist"),
         Command::Plan(words) => words.refuse("ati plan"),
-        Command::Mcp(words) => words.refuse("ati mcp"),
+        Command::Mcp(command) => mcp::run(&command),
         Command::Admin(words) => words.refuse("ati admin"),
         Command::Supervise { words, run_as } => Ok(supervise(&words, run_as)),
         Command::Reference(args) => reference::run(&args),

@@ -38,6 +38,12 @@ pub fn finish() -> Result<(), Failure> {
     }
 }
 
+/// A message of a protocol, as it is. False where the reader has left.
+pub fn protocol(message: &[u8]) -> bool {
+    let mut out = io::stdout().lock();
+    out.write_all(message).and_then(|()| out.flush()).is_ok()
+}
+
 pub fn line(text: &str) {
     written(writeln!(io::stdout().lock(), "{text}"));
 }

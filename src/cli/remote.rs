@@ -225,30 +225,11 @@ impl Remote {
         query: &[(&str, &str)],
         body: Option<String>,
     ) -> Result<Response, Failure> {
-        let mut url = self.base.clone();
-        url.set_path(&format!(
-            "{}/{path}",
-            self.base.path().trim_end_matches('/')
-        ));
-        if !query.is_empty() {
-            url.query_pairs_mut().extend_pairs(query);
-        }
+        let url = self.url(path, query);
         let path = url.path().to_owned();
         let tls = url.scheme() == "https";
-        let identity = if tls { client_identity()? } else { None };
-        let client = egress::proxy_client_as(identity, tls)
-            .map_err(|problem| problem_failure(Code::ExecutionFailed, &problem))?;
-        let mut request = client.request(method.clone(), url).timeout(self.timeout);
-        if let Some(token) = &self.caller.token {
-            request = request.bearer_auth(token);
-        }
-        if let Some(signing) = &self.caller.signing {
-            let signature = signing.key.sign(unix_now(), method.as_str(), &path);
-            request = request.header(signature::HEADER, signature);
-        }
-        if let Some(url) = &self.upstream_url {
-            request = request.header("x-ati-upstream-url", url.trim());
-        }
+        let client = self.client()?;
+        let mut request = self.request(&client, method, url).timeout(self.timeout);
         if let Some(body) = body {
             let json = http::HeaderValue::from_static("application/json");
             request = request.header(CONTENT_TYPE, json).body(body);
@@ -257,25 +238,115 @@ impl Remote {
         runtime()?.block_on(async {
             let sent = unix_now();
             let response = request.send().await.map_err(failed)?;
-            let (headers, status) = (response.headers(), response.status());
-            let text = |name| headers.get(name)?.to_str().ok().map(str::to_owned);
-            let id = text(request_id::HEADER);
-            Ok(Response {
-                request_id: id.and_then(|id| RequestId::parse(&id)),
-                status: status.as_u16(),
-                format: text(result_format::HEADER)
-                    .and_then(|name| ResultFormat::named(&name))
-                    .unwrap_or_default(),
-                warning: text(WARNING_HEADER),
-                reason: status.canonical_reason().unwrap_or_default(),
-                is_json: text(CONTENT_TYPE.as_str())
-                    .is_some_and(|kind| kind.starts_with("application/json")),
-                challenge: text(WWW_AUTHENTICATE.as_str()),
-                signature_status: text("x-signature-status"),
-                clock_ahead: clock_ahead(headers, sent, unix_now()),
-                path,
-                body: response.text().await.map_err(failed)?,
-            })
+            Response::read(response, path, sent).await.map_err(failed)
+        })
+    }
+
+    fn url(&self, path: &str, query: &[(&str, &str)]) -> Url {
+        let mut url = self.base.clone();
+        url.set_path(&format!(
+            "{}/{path}",
+            self.base.path().trim_end_matches('/')
+        ));
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        url
+    }
+
+    /// A client for requests to this proxy.
+    pub fn client(&self) -> Result<reqwest::Client, Failure> {
+        let tls = self.base.scheme() == "https";
+        let identity = if tls { client_identity()? } else { None };
+        egress::proxy_client_as(identity, tls)
+            .map_err(|problem| problem_failure(Code::ExecutionFailed, &problem))
+    }
+
+    /// A request with what the proxy is shown about the caller.
+    fn request(
+        &self,
+        client: &reqwest::Client,
+        method: Method,
+        url: Url,
+    ) -> reqwest::RequestBuilder {
+        let signature = self.caller.signing.as_ref().map(|signing| {
+            let path = url.path();
+            signing.key.sign(unix_now(), method.as_str(), path)
+        });
+        let mut request = client.request(method, url);
+        if let Some(token) = &self.caller.token {
+            request = request.bearer_auth(token);
+        }
+        if let Some(signature) = signature {
+            request = request.header(signature::HEADER, signature);
+        }
+        if let Some(url) = &self.upstream_url {
+            request = request.header("x-ati-upstream-url", url.trim());
+        }
+        request
+    }
+
+    /// A POST for [`Remote::send`].
+    pub fn post(
+        &self,
+        client: &reqwest::Client,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> reqwest::RequestBuilder {
+        self.request(client, Method::POST, self.url(path, query))
+    }
+
+    pub async fn send(
+        &self,
+        request: reqwest::RequestBuilder,
+    ) -> Result<reqwest::Response, Unanswered> {
+        let tls = self.base.scheme() == "https";
+        request.send().await.map_err(|error| Unanswered {
+            is_unsent: error.is_connect(),
+            failure: no_answer(error, tls),
+        })
+    }
+
+    /// Why the proxy answered like this.
+    pub async fn refused(response: reqwest::Response) -> Failure {
+        let (sent, path) = (unix_now(), response.url().path().to_owned());
+        let tls = response.url().scheme() == "https";
+        let caller = Remote::from_environment().ok().flatten();
+        match (Response::read(response, path, sent).await, caller) {
+            (Ok(answer), Some(remote)) => answer.failure(&remote.caller),
+            (Ok(_), None) => not_ati(),
+            (Err(e), _) => no_answer(e, tls),
+        }
+    }
+}
+
+/// A request that got no answer.
+pub struct Unanswered {
+    pub failure: Failure,
+    /// The proxy can't have received it.
+    pub is_unsent: bool,
+}
+
+impl Response {
+    async fn read(response: reqwest::Response, path: String, sent: u64) -> reqwest::Result<Self> {
+        let (headers, status) = (response.headers(), response.status());
+        let text = |name| headers.get(name)?.to_str().ok().map(str::to_owned);
+        let id = text(request_id::HEADER);
+        Ok(Response {
+            request_id: id.and_then(|id| RequestId::parse(&id)),
+            status: status.as_u16(),
+            format: text(result_format::HEADER)
+                .and_then(|name| ResultFormat::named(&name))
+                .unwrap_or_default(),
+            warning: text(WARNING_HEADER),
+            reason: status.canonical_reason().unwrap_or_default(),
+            is_json: text(CONTENT_TYPE.as_str())
+                .is_some_and(|kind| kind.starts_with("application/json")),
+            challenge: text(WWW_AUTHENTICATE.as_str()),
+            signature_status: text("x-signature-status"),
+            clock_ahead: clock_ahead(headers, sent, unix_now()),
+            path,
+            body: response.text().await?,
         })
     }
 }

@@ -21,7 +21,9 @@ pub use cached::{CachedProvider, path as cached_provider};
 pub use conf::listener::{
     Address, EDGE, Listener, MOST_LISTENERS, Peer, Tls, TrustedProxies, check as check_listeners,
 };
-pub use conf::{AuditSettings, KeyringSettings, Limits, LogFormat, LogSettings, ToolSettings};
+pub use conf::{
+    AuditSettings, KeyringSettings, Limits, LogFormat, LogSettings, McpSettings, ToolSettings,
+};
 pub use environment::{Environment, VARIABLES, ati_dir};
 pub use flags::Flags;
 pub use handler::HandlerKind;
@@ -74,6 +76,7 @@ pub struct Settings {
     pub limits: Limits,
     pub log: LogSettings,
     pub audit: AuditSettings,
+    pub mcp: McpSettings,
     /// For the operator to read; none of them stops a start.
     pub warnings: Vec<Problem>,
 }
@@ -173,6 +176,7 @@ fn compose(
         limits: conf.limits.resolve(),
         log: conf.log.resolve(),
         audit: conf.audit.resolve(),
+        mcp: conf.mcp.resolve(path, problems),
         ati_dir,
         warnings,
     }

@@ -143,6 +143,11 @@ pub trait ExecFailure: Error + Send + Sync + 'static {
         None
     }
 
+    /// The tool's own result, as an MCP client may get it, where the tool says that it failed.
+    fn native_result(&self) -> Option<&str> {
+        None
+    }
+
     /// The error's text for the audit line, without arguments of the caller.
     fn audit_text(&self) -> String {
         self.to_string()
@@ -164,6 +169,10 @@ impl ExecError {
 
     pub fn upstream_failure(&self) -> Option<UpstreamFailure> {
         self.0.upstream_failure()
+    }
+
+    pub fn native_result(&self) -> Option<&str> {
+        self.0.native_result()
     }
 
     pub fn audit_text(&self) -> String {

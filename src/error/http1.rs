@@ -20,7 +20,9 @@ fn response(refusal: &Refusal) -> Vec<u8> {
             ("application/json", body)
         }
         RefusalBody::Text(text) => ("text/plain; charset=utf-8", text.into_owned()),
-        RefusalBody::Empty | RefusalBody::Call(_) => ("text/plain; charset=utf-8", String::new()),
+        RefusalBody::Empty | RefusalBody::Call(_) | RefusalBody::Rpc(_) => {
+            ("text/plain; charset=utf-8", String::new())
+        }
     };
     let mut head = format!(
         "HTTP/1.1 {}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n",

@@ -3,13 +3,14 @@
 //! [`Refusal`] is what a caller over HTTP gets instead of an answer. [`Failure`] ends a command.
 //! [`Problem`] is one problem in what an operator configured; problems are collected and reported
 //! together. [`Success`] is the status of an answer. [`Verdict`], [`TokenFault`] and
-//! [`BearerFault`] say why a caller isn't believed.
+//! [`BearerFault`] say why a caller isn't believed. [`RpcError`] is what an MCP client gets.
 
 mod call;
 mod failure;
 mod http1;
 mod problem;
 mod refusal;
+mod rpc;
 mod success;
 mod verdict;
 
@@ -18,5 +19,6 @@ pub use failure::{Cause, Code, Failure};
 pub use http1::{header_too_large_response, too_many_connections_response};
 pub use problem::{Advice, Intro, Problem, Weight};
 pub use refusal::{AfterRefusal, Refusal, RefusalBody, UpstreamFault};
+pub use rpc::{RpcError, RpcRefusal};
 pub use success::Success;
 pub use verdict::{BearerFault, TokenFault, Verdict};

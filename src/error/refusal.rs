@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 
-use super::{BearerFault, CallError, Shortage, UpstreamFailure, Verdict};
+use super::{BearerFault, CallError, RpcRefusal, Shortage, UpstreamFailure, Verdict};
 
 /// Why a request was not served. The only place where an error status is chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +57,12 @@ pub enum Refusal {
     NoSuchTool(String),
     /// A tool call that ended without a result.
     Call(Box<CallError>),
+    /// A JSON-RPC request that ended without a result.
+    Rpc(Box<RpcRefusal>),
+    /// A JSON-RPC request without `Content-Type: application/json`.
+    NotJson,
+    /// A web page of another origin than the operator allows asks for `/mcp`.
+    OriginDenied,
     /// An endpoint of the contract that this build doesn't serve yet, by its path.
     NotImplemented(&'static str),
     /// A defect of ati. The reason is in the log.
@@ -136,6 +142,8 @@ pub enum RefusalBody {
     Help(Cow<'static, str>),
     /// `{"result": null, "error": <text>}`, the envelope of `/call`.
     Call(Box<CallError>),
+    /// A JSON-RPC error, as text.
+    Rpc(Vec<u8>),
 }
 
 /// What becomes of the caller's connection once a refusal is written.
@@ -160,7 +168,11 @@ impl Refusal {
             | Refusal::UnknownTarget
             | Refusal::HostIsHopByHop => StatusCode::BAD_REQUEST,
             Refusal::HeaderTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Refusal::Signature(_) | Refusal::PathDenied => StatusCode::FORBIDDEN,
+            Refusal::Signature(_) | Refusal::PathDenied | Refusal::OriginDenied => {
+                StatusCode::FORBIDDEN
+            }
+            Refusal::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Refusal::Rpc(refusal) => refusal.status(),
             Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::Upstream(fault) if fault.is_timeout() => StatusCode::GATEWAY_TIMEOUT,
             Refusal::Upstream(_) => StatusCode::BAD_GATEWAY,
@@ -236,6 +248,11 @@ impl Refusal {
                 RefusalBody::Json(format!("Tool '{name}' not found").into())
             }
             Refusal::Call(error) => RefusalBody::Call(error.clone()),
+            Refusal::Rpc(refusal) => RefusalBody::Rpc(refusal.body()),
+            Refusal::NotJson => {
+                RefusalBody::Text("Expected request with `Content-Type: application/json`".into())
+            }
+            Refusal::OriginDenied => RefusalBody::Text("forbidden: origin not allowed".into()),
             Refusal::NotImplemented(path) => {
                 RefusalBody::Json(format!("not implemented: {path}").into())
             }
@@ -252,6 +269,9 @@ impl Refusal {
             Refusal::Call(error) => error
                 .retry_after()
                 .map(|seconds| ("retry-after", seconds.to_string().into())),
+            Refusal::Rpc(refusal) => refusal
+                .retry_after()
+                .map(|seconds| ("retry-after", seconds.into())),
             Refusal::AmbiguousFraming
             | Refusal::BadRequest
             | Refusal::Malformed(_)
@@ -270,6 +290,8 @@ impl Refusal {
             | Refusal::Upstream(_)
             | Refusal::HelpNotConfigured
             | Refusal::NoSuchTool(_)
+            | Refusal::NotJson
+            | Refusal::OriginDenied
             | Refusal::NotImplemented(_)
             | Refusal::Internal => None,
         }
@@ -301,6 +323,9 @@ impl Refusal {
             Refusal::HelpNotConfigured => "help_not_configured",
             Refusal::NoSuchTool(_) => "no_such_tool",
             Refusal::Call(error) => error.outcome(),
+            Refusal::Rpc(refusal) => refusal.error.label(),
+            Refusal::NotJson => "not_json",
+            Refusal::OriginDenied => "origin_denied",
             Refusal::NotImplemented(_) => "not_implemented",
             Refusal::Internal => "internal",
         }
@@ -351,7 +376,10 @@ impl Refusal {
                 | CallError::StrayWords(_)
                 | CallError::Internal(_) => AfterRefusal::KeepOpen,
             },
+            Refusal::Rpc(refusal) => refusal.connection(),
             Refusal::Signature(_)
+            | Refusal::NotJson
+            | Refusal::OriginDenied
             | Refusal::Unauthenticated(_)
             | Refusal::KeyStoreUnavailable
             | Refusal::AdminDisabled

@@ -112,7 +112,11 @@ pub async fn admit(
     let received = request.uri.path();
     let path = route::normalise(received)?;
 
-    let found = snapshot.routes.find(host(request), &path);
+    let found = match snapshot.routes.find(host(request), &path) {
+        // Only where there is something to tell: any other caller asks for a path that isn't there.
+        Match::Endpoint(endpoint) if !is_offered(endpoint, snapshot) => Match::Nothing,
+        found => found,
+    };
     trail.metrics = Some(snapshot.routes.metrics(found).clone());
     trail.is_route = matches!(found, Match::Route(_));
 
@@ -136,6 +140,7 @@ pub async fn admit(
             trail.subject = proof.identity();
             proof
         }
+        Guard::Open => Proof::NotAsked,
         // No signature: an orchestrator has the admin bearer, and not a sandbox's secret.
         Guard::Admin => {
             identity::administer(headers, snapshot.settings.admin_token.as_ref())?;
@@ -156,6 +161,11 @@ pub async fn admit(
         }
     };
     Ok(Admitted { target })
+}
+
+fn is_offered(endpoint: &Endpoint, snapshot: &Snapshot) -> bool {
+    let servers = &snapshot.settings.mcp.authorization_servers;
+    endpoint.kind != Builtin::ProtectedResource || !servers.is_empty()
 }
 
 /// An exempt pattern is about paths. It must not open a route that merely has a path like it: one

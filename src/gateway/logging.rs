@@ -42,7 +42,13 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx, audit: &Audit
             session.body_bytes_sent() as u64,
         ),
     };
-    let failure = ctx.refusal.as_ref().and_then(Refusal::upstream_failure);
+    let told = ctx.call.as_ref().and_then(|call| call.failure());
+    let failure = match &ctx.refusal {
+        Some(refusal) => refusal.upstream_failure(),
+        None => told.and_then(|told| told.upstream),
+    };
+    let refused = ctx.refusal.as_ref().map(Refusal::label);
+    let refused = refused.or(told.map(|told| told.label));
     let upstream_time = ctx.dial.upstream_time(e.is_some());
     route.observe(&request.method, status, took.as_secs_f64());
     route.moved(bytes_in, bytes_out);
@@ -69,7 +75,7 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx, audit: &Audit
             .num("bytes_out", bytes_out);
         add_ends(record, request, ctx);
         add_upstream(record, ctx, upstream_time, failure);
-        add_outcome(record, ctx.refusal.as_ref(), failure, e);
+        add_outcome(record, refused, failure, e);
     });
 }
 
@@ -203,16 +209,16 @@ fn add_upstream(
 
 fn add_outcome(
     record: &mut Record<'_>,
-    refusal: Option<&Refusal>,
+    refused: Option<&str>,
     failure: Option<UpstreamFailure>,
     e: Option<&Error>,
 ) {
-    match (failure, refusal, e) {
+    match (failure, refused, e) {
         (Some(failure), _, _) => {
             record.str("upstream_error", failure.kind);
         }
-        (None, Some(refusal), _) => {
-            record.str("refused", refusal.label());
+        (None, Some(refused), _) => {
+            record.str("refused", refused);
         }
         (None, None, Some(e)) => {
             record.str("error", e.etype().as_str());

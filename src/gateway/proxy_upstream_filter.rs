@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use pingora_core::connectors::TransportConnector;
 use pingora_error::Result;
 use pingora_proxy::Session;
@@ -15,7 +17,7 @@ pub(super) async fn run(
     session: &mut Session,
     ctx: &mut Ctx,
     dialer: &TransportConnector,
-    services: &Services,
+    services: &Arc<Services>,
 ) -> Result<bool> {
     let Some(pass) = &ctx.admitted else {
         return refuse(ctx, Refusal::Internal);
@@ -44,7 +46,7 @@ async fn answer(
     builtin: Builtin,
     session: &mut Session,
     ctx: &mut Ctx,
-    services: &Services,
+    services: &Arc<Services>,
 ) -> Result<()> {
     let trail = ctx.call.get_or_insert_default().clone();
     let (Some(pass), Some(snapshot)) = (&ctx.admitted, &ctx.snapshot) else {

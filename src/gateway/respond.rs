@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::body::Upload;
 use super::{Ctx, stream};
-use crate::api::{Reply, ReplyBody};
+use crate::api::{Reply, ReplyBody, mcp};
 use crate::auth::signature::Mode;
 use crate::error::{Refusal, RefusalBody};
 use crate::request_id;
@@ -48,6 +48,7 @@ pub(super) async fn refusal(session: &mut Session, ctx: &Ctx, refusal: &Refusal)
         RefusalBody::Text(Cow::Owned(text)) => (Some(TEXT), Bytes::from(text)),
         RefusalBody::Json(text) => json(serde_json::json!({ "error": text })),
         RefusalBody::Help(text) => json(serde_json::json!({ "content": "", "error": text })),
+        RefusalBody::Rpc(text) => (Some(JSON), Bytes::from(text)),
         RefusalBody::Call(error) => {
             let text = serde_json::Value::String(error.to_string());
             let result = error.raw().unwrap_or("null");
@@ -60,10 +61,22 @@ pub(super) async fn refusal(session: &mut Session, ctx: &Ctx, refusal: &Refusal)
         header.insert_header(CONTENT_TYPE, content_type)?;
     }
     if let Some((name, value)) = refusal.header() {
-        header.insert_header(name, value.as_ref())?;
+        let more = where_to_get_a_token(session, ctx, refusal);
+        header.insert_header(name, value.into_owned() + &more)?;
     }
     add_common_headers(&mut header, ctx)?;
     write(session, header, body).await
+}
+
+/// What an MCP client without a token needs to know, where the operator has told it.
+fn where_to_get_a_token(session: &Session, ctx: &Ctx, refusal: &Refusal) -> String {
+    let (Refusal::Unauthenticated(_), Some(snapshot)) = (refusal, &ctx.snapshot) else {
+        return String::new();
+    };
+    let request = session.req_header();
+    let settings = &snapshot.settings.mcp;
+    let challenge = mcp::challenge(request.uri.path(), &request.headers, settings);
+    challenge.unwrap_or_default()
 }
 
 fn json(value: serde_json::Value) -> (Option<HeaderValue>, Bytes) {

@@ -27,12 +27,18 @@ pub enum Builtin {
     AdminKeysIssue,
     AdminKeysBulkRevoke,
     AdminKey,
+    ProtectedResource,
 }
 
 impl Builtin {
     /// The path as documentation and metrics show it.
     pub fn label(self) -> &'static str {
         ENDPOINTS[self as usize].label
+    }
+
+    /// Whether a configured route goes first: its path was no endpoint of existing deployments.
+    pub fn yields_to_routes(self) -> bool {
+        matches!(self, Builtin::ProtectedResource)
     }
 }
 
@@ -45,6 +51,8 @@ pub enum Guard {
     Token,
     /// The admin bearer alone: no signature, no token.
     Admin,
+    /// Nothing: a client that has neither a key nor a token learns here where to get one.
+    Open,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -80,8 +88,9 @@ const fn endpoint(
 
 const READ: &str = "GET,HEAD";
 const WRITE: &str = "POST";
+const PROTECTED_RESOURCE: &str = "/.well-known/oauth-protected-resource";
 
-pub static ENDPOINTS: [Endpoint; 22] = [
+pub static ENDPOINTS: [Endpoint; 23] = [
     endpoint(Builtin::Health, "/health", READ, Guard::Signature),
     endpoint(
         Builtin::Jwks,
@@ -159,6 +168,12 @@ pub static ENDPOINTS: [Endpoint; 22] = [
         "GET,HEAD,DELETE",
         Guard::Admin,
     ),
+    endpoint(
+        Builtin::ProtectedResource,
+        PROTECTED_RESOURCE,
+        READ,
+        Guard::Open,
+    ),
 ];
 
 /// The endpoint of a path. Most requests are for upstreams: they take one comparison of their
@@ -171,6 +186,7 @@ pub fn find(path: &str) -> Option<&'static Endpoint> {
     let kind = match (first, rest) {
         ("health", None) => Builtin::Health,
         (".well-known", Some("jwks.json")) => Builtin::Jwks,
+        (".well-known", Some(_)) if is_protected_resource(path) => Builtin::ProtectedResource,
         ("call", None) => Builtin::Call,
         ("mcp", None) => Builtin::Mcp,
         ("help", None) => Builtin::Help,
@@ -228,6 +244,15 @@ fn admin(rest: &str) -> Option<Builtin> {
         Some(("keys", hash)) if is_segment(hash) => Some(Builtin::AdminKey),
         _ => None,
     }
+}
+
+/// RFC 9728 has the path of the resource behind that of the metadata.
+fn is_protected_resource(path: &str) -> bool {
+    let below = path.strip_prefix(PROTECTED_RESOURCE);
+    below.is_some_and(|below| {
+        let provider = below.strip_prefix("/mcp/");
+        below.is_empty() || below == "/mcp" || provider.is_some_and(is_segment)
+    })
 }
 
 fn is_segment(text: &str) -> bool {

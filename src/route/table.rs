@@ -136,13 +136,15 @@ impl Table {
     }
 
     /// Looks up the normalised path. Built-in endpoints come first, then routes for this host, then
-    /// routes for any host.
+    /// routes for any host, then endpoints that yield to routes.
     pub fn find(&self, host: Option<&str>, path: &str) -> Match<'_> {
-        if let Some(endpoint) = builtin::find(path) {
-            return Match::Endpoint(endpoint);
-        }
-        if self.routes.is_empty() || builtin::is_reserved(path) {
-            return Match::Nothing;
+        let endpoint = builtin::find(path);
+        let otherwise = endpoint.map_or(Match::Nothing, Match::Endpoint);
+        if endpoint.is_some_and(|endpoint| !endpoint.kind.yields_to_routes())
+            || self.routes.is_empty()
+            || builtin::is_reserved(path)
+        {
+            return otherwise;
         }
         let for_host = || {
             if self.by_host.is_empty() {
@@ -157,7 +159,7 @@ impl Table {
         };
         for_host()
             .or_else(|| self.any_host.find(path))
-            .map_or(Match::Nothing, |index| Match::Route(&self.routes[index]))
+            .map_or(otherwise, |index| Match::Route(&self.routes[index]))
     }
 
     /// Takes over the resolved addresses of upstreams that an older table has too, so that a reload

@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::error::UpstreamFailure;
+
 /// The pipeline and the executors write it while a call runs, the access line reads it when the
 /// request is over, however that ended. Without locks: calls share nothing of it.
 #[derive(Debug, Default)]
@@ -14,6 +16,16 @@ pub struct CallTrail {
     status: AtomicU16,
     attempts: AtomicU32,
     upstream_micros: AtomicU64,
+    failure: OnceLock<CallFailure>,
+}
+
+/// How a call failed whose caller is told so in an answer, and not by a refusal.
+#[derive(Debug, Clone, Copy)]
+pub struct CallFailure {
+    /// The label in metrics.
+    pub label: &'static str,
+    /// None where ati ended the call itself.
+    pub upstream: Option<UpstreamFailure>,
 }
 
 impl CallTrail {
@@ -38,6 +50,14 @@ impl CallTrail {
     /// The upstream answered with this status. The last one counts.
     pub fn answered(&self, status: u16) {
         self.status.store(status, Ordering::Relaxed);
+    }
+
+    pub fn failed(&self, failure: CallFailure) {
+        let _ = self.failure.set(failure);
+    }
+
+    pub fn failure(&self) -> Option<CallFailure> {
+        self.failure.get().copied()
     }
 
     /// Counts as time of the upstream until it is dropped.

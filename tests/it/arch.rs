@@ -16,6 +16,7 @@ const LAYERS: &[&[&str]] = &[
         "files",
         "hop_by_hop",
         "json",
+        "mcp",
         "pattern",
         "process",
         "request_id",

@@ -115,7 +115,8 @@ fn bash_completes_commands_as_before() {
         ("run", true),
         ("man", true),
         ("__complete", false),
-        ("mcp", false),
+        ("mcp", true),
+        ("admin", false),
     ] {
         assert_eq!(
             commands.iter().any(|it| it == name),

@@ -192,7 +192,6 @@ fn commands_of_later_versions_say_so_in_one_line() {
         &["assist"],
         &["plan", "execute", "plan.json", "--yes"],
         &["provider", "install-skills", "x"],
-        &["mcp", "serve"],
         &["admin", "keys", "list"],
     ] {
         let output = ati(dir.path(), &[&["--output", "text"], line].concat());

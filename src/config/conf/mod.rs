@@ -8,6 +8,7 @@ mod keyring;
 pub(super) mod limits;
 pub(super) mod listener;
 mod log;
+mod mcp;
 mod server;
 mod signature;
 mod tools;
@@ -19,6 +20,7 @@ pub use audit::AuditSettings;
 pub use keyring::KeyringSettings;
 pub use limits::Limits;
 pub use log::{LogFormat, LogSettings};
+pub use mcp::McpSettings;
 pub(super) use server::{ServerSettings, default_upgrade_socket};
 pub use tools::ToolSettings;
 
@@ -43,6 +45,7 @@ pub(super) struct Conf {
     pub(super) limits: limits::RawLimits,
     pub(super) log: log::RawLog,
     pub(super) audit: audit::RawAudit,
+    pub(super) mcp: mcp::RawMcp,
 }
 
 raw_section! {
@@ -82,6 +85,7 @@ impl Conf {
             limits: section(&mut root, "limits", path),
             log: section(&mut root, "log", path),
             audit: section(&mut root, "audit", path),
+            mcp: section(&mut root, "mcp", path),
         };
         root.finish();
         conf

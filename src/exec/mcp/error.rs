@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use crate::credential::CredentialError;
 use crate::egress::EgressError;
 use crate::error::{Code, ExecFailure, UpstreamFailure, UpstreamFault};
@@ -35,8 +37,12 @@ pub enum McpError {
     #[error("[{provider}] too many calls wait for the server")]
     Busy { provider: String },
     /// The tool itself says that it failed.
-    #[error("{0}")]
-    Tool(String),
+    #[error("{text}")]
+    Tool {
+        text: String,
+        /// The whole result, as JSON text, where the caller speaks MCP itself.
+        native: Option<Arc<str>>,
+    },
     /// Before anything was sent: a credential is missing.
     #[error(transparent)]
     Credential(#[from] CredentialError),
@@ -72,13 +78,20 @@ impl McpError {
 }
 
 impl ExecFailure for McpError {
+    fn native_result(&self) -> Option<&str> {
+        match self {
+            McpError::Tool { native, .. } => native.as_deref(),
+            _ => None,
+        }
+    }
+
     fn intro(&self) -> &'static str {
         "MCP error"
     }
 
     fn outcome(&self) -> &'static str {
         match self {
-            McpError::Tool(_) => "tool_error",
+            McpError::Tool { .. } => "tool_error",
             McpError::Status { .. } => "upstream_status",
             McpError::StartTimeout { .. } | McpError::Timeout { .. } => "timeout",
             McpError::Busy { .. } => "busy",
@@ -95,7 +108,7 @@ impl ExecFailure for McpError {
 
     fn code(&self) -> Code {
         match self {
-            McpError::Spawn { .. } | McpError::Ended { .. } | McpError::Tool(_) => {
+            McpError::Spawn { .. } | McpError::Ended { .. } | McpError::Tool { .. } => {
                 Code::ExecutionFailed
             }
             McpError::Status {
@@ -122,7 +135,7 @@ impl ExecFailure for McpError {
             McpError::Protocol { .. } => "rpc_error",
             McpError::StartTimeout { .. } => "start_timeout",
             McpError::Timeout { .. } => "timeout",
-            McpError::Tool(_) => "tool_error",
+            McpError::Tool { .. } => "tool_error",
             McpError::Credential(error) => return error.upstream_failure(),
             McpError::Egress(error) => return error.upstream_failure(),
             McpError::Unreachable { fault, .. } => {

@@ -26,11 +26,13 @@ use crate::runtime::Key;
 /// How long listing the tools may take, the handshake included.
 const LIST_LIMIT: Duration = Duration::from_secs(2 * HANDSHAKE_LIMIT.as_secs());
 
+/// With `native` the result is the server's own, and otherwise in the shape of `/call`.
 pub async fn call_tool(
     remote: &McpInvocation,
     args: &Map<String, Value>,
     target: &Arc<Target>,
     context: ExecContext<'_>,
+    native: bool,
 ) -> Result<Box<RawValue>, McpError> {
     let call = ToolCall {
         remote,
@@ -40,7 +42,11 @@ pub async fn call_tool(
     };
     let limit = context.limits.timeout;
     let (result, session) = request_with_retry(target, context, limit, call).await?;
-    result::shape(&result, &session.attachment)
+    if native {
+        result::native(result, &session.attachment)
+    } else {
+        result::shape(&result, &session.attachment)
+    }
 }
 
 /// The tools of a server.

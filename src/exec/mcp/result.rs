@@ -1,5 +1,7 @@
 //! The result of a tool, in the shape that callers of existing deployments know.
 
+use std::sync::Arc;
+
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -9,13 +11,14 @@ use crate::credential::Attachment;
 
 /// How much of a tool's own error is told.
 const LONGEST_ERROR: usize = 64 << 10;
+/// The member of `_meta` that names the server.
+const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// A single item is the result itself; a text that is JSON becomes that JSON. Several items stay
 /// together. Secrets are redacted.
 pub fn shape(result: &CallToolResult, attachment: &Attachment) -> Result<Box<RawValue>, McpError> {
     if result.is_error == Some(true) {
-        let text = attachment.redact_text(error_text(result), LONGEST_ERROR);
-        return Err(McpError::Tool(text));
+        return Err(failed(result, attachment, None));
     }
     let mut bytes = match result.content.as_slice() {
         [ContentBlock::Text(text)] => as_json(&redacted(&text.text, attachment)),
@@ -41,6 +44,39 @@ pub fn shape(result: &CallToolResult, attachment: &Attachment) -> Result<Box<Raw
     let text =
         || serde_json::value::to_raw_value(&String::from_utf8_lossy(&bytes)).unwrap_or_default();
     Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
+}
+
+/// The result as the server gave it, for a caller that speaks MCP itself: every kind of content,
+/// and `structuredContent`. Secrets are redacted.
+pub fn native(
+    mut result: CallToolResult,
+    attachment: &Attachment,
+) -> Result<Box<RawValue>, McpError> {
+    let is_error = *result.is_error.get_or_insert(false);
+    // The era of the caller decides on it, and the server isn't the caller's.
+    result.result_type = None;
+    if let Some(meta) = &mut result.meta {
+        meta.remove(SERVER_INFO);
+    }
+    result.meta = result.meta.filter(|meta| !meta.is_empty());
+    let mut bytes = encode(
+        serde_json::to_value(&result).unwrap_or_default(),
+        attachment,
+    );
+    attachment.redact(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    if is_error {
+        return Err(failed(&result, attachment, Some(text.into())));
+    }
+    RawValue::from_string(text).map_err(|_| McpError::Tool {
+        text: "its result makes no sense once secrets are redacted".to_owned(),
+        native: None,
+    })
+}
+
+fn failed(result: &CallToolResult, attachment: &Attachment, native: Option<Arc<str>>) -> McpError {
+    let text = attachment.redact_text(error_text(result), LONGEST_ERROR);
+    McpError::Tool { text, native }
 }
 
 /// Redacts strings before they are encoded: a server may have escaped a secret in a text of its

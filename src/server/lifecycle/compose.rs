@@ -18,7 +18,8 @@ use super::run::{Process, Serving};
 use super::signals::StartingSignals;
 use super::supervision::supervise;
 use crate::api::providers::ProviderStates;
-use crate::api::{Discovery, Services};
+use crate::api::{Discovery, RunningCalls, Services};
+use crate::call::Counting;
 use crate::config::Settings;
 use crate::error::{Code, Failure};
 use crate::exec::SharedState;
@@ -64,6 +65,8 @@ impl Composed {
                     current: server.current.clone(),
                     states: provider_states.clone(),
                 }),
+                counting: Counting::InMemory,
+                mcp_calls: RunningCalls::default(),
             }),
             provider_states,
             most_connections: server.most_connections,

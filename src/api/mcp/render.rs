@@ -1,0 +1,283 @@
+//! The outcome of a call as a result of `tools/call`.
+
+use std::io;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use futures::stream::{self, Stream, StreamExt as _};
+use serde_json::{Value, json};
+
+use crate::call::{Finished, Output};
+use crate::error::CallError;
+use crate::mcp::{Era, PrettyText};
+use crate::telemetry::metrics::METRICS;
+use crate::telemetry::trail::{CallFailure, CallTrail};
+
+/// JSON text, read from disk while it is sent.
+pub type TextStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
+
+/// The JSON text of a result: in one line, so that it can stand in an event or on a line.
+pub enum ResultText {
+    Whole(Vec<u8>),
+    Stream {
+        text: TextStream,
+        /// About how much will be sent.
+        size: u64,
+    },
+}
+
+impl ResultText {
+    pub fn of(value: &Value) -> Self {
+        ResultText::Whole(value.to_string().into_bytes())
+    }
+}
+
+const OPEN: &[u8] = b"{\"content\":[{\"type\":\"text\",\"text\":";
+
+fn end(era: Era) -> &'static [u8] {
+    match era {
+        Era::Handshake => b"}],\"isError\":false}",
+        Era::Stateless => b"}],\"isError\":false,\"resultType\":\"complete\"}",
+    }
+}
+
+pub fn finished(finished: Finished, era: Era) -> ResultText {
+    match finished.output {
+        Output::Raw(raw) if finished.is_native => ResultText::Whole(native(raw.get(), era)),
+        Output::Raw(raw) => {
+            let raw = raw.get().as_bytes();
+            let mut text = Vec::with_capacity(raw.len() + raw.len() / 4 + 100);
+            text.extend_from_slice(OPEN);
+            push_text(raw, &mut text);
+            text.extend_from_slice(end(era));
+            ResultText::Whole(text)
+        }
+        Output::Spooled(json) => {
+            let size = json.body_length();
+            streamed(json.into_stream().boxed(), size, era)
+        }
+        Output::WithFiles(json) => {
+            let size = json.len();
+            streamed(json.into_stream().boxed(), size, era)
+        }
+    }
+}
+
+/// A JSON string is the text itself; anything else is printed.
+fn push_text(json: &[u8], out: &mut Vec<u8>) {
+    if json.starts_with(b"\"") {
+        out.extend_from_slice(json);
+    } else {
+        out.push(b'"');
+        PrettyText::default().push(json, out);
+        out.push(b'"');
+    }
+}
+
+/// A server's own result, in one line, with what the era adds to it.
+fn native(raw: &str, era: Era) -> Vec<u8> {
+    let mut text = one_line(raw.as_bytes());
+    if era == Era::Stateless && text.pop() == Some(b'}') {
+        if text.len() > 1 {
+            text.push(b',');
+        }
+        text.extend_from_slice(b"\"resultType\":\"complete\"}");
+    }
+    text
+}
+
+/// A line break of valid JSON is white space: those in strings are escaped.
+fn one_line(text: &[u8]) -> Vec<u8> {
+    let mut text = text.trim_ascii().to_vec();
+    text.retain(|byte| !matches!(byte, b'\n' | b'\r'));
+    text
+}
+
+fn streamed(json: TextStream, size: u64, era: Era) -> ResultText {
+    let text = StreamedText {
+        json,
+        form: None,
+        phase: Phase::Open,
+        era,
+    };
+    let text = stream::unfold(text, |mut text| async move {
+        let piece = text.next().await?;
+        Some((piece, text))
+    });
+    ResultText::Stream {
+        text: text.boxed(),
+        size,
+    }
+}
+
+/// A result with a text that is written while its JSON is read.
+struct StreamedText {
+    json: TextStream,
+    /// None before the first byte, which tells a string from other values.
+    form: Option<Form>,
+    phase: Phase,
+    era: Era,
+}
+
+enum Form {
+    /// A JSON string, which is the text as it is.
+    Text,
+    Printed(PrettyText),
+}
+
+enum Phase {
+    Open,
+    Body,
+    End,
+}
+
+impl StreamedText {
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        match self.phase {
+            Phase::Open => {
+                self.phase = Phase::Body;
+                Some(Ok(Bytes::from_static(OPEN)))
+            }
+            Phase::Body => Some(match self.json.next().await {
+                Some(Ok(piece)) => Ok(self.push(&piece)),
+                Some(Err(e)) => {
+                    self.phase = Phase::End;
+                    Err(e)
+                }
+                None => {
+                    self.phase = Phase::End;
+                    let quotes: &[u8] = match self.form {
+                        None => b"\"\"",
+                        Some(Form::Text) => b"",
+                        Some(Form::Printed(_)) => b"\"",
+                    };
+                    Ok([quotes, end(self.era)].concat().into())
+                }
+            }),
+            Phase::End => None,
+        }
+    }
+
+    fn push(&mut self, piece: &[u8]) -> Bytes {
+        let mut out = Vec::new();
+        let mut piece = piece;
+        if self.form.is_none() {
+            piece = piece.trim_ascii_start();
+            match piece.first() {
+                None => return Bytes::new(),
+                Some(b'"') => self.form = Some(Form::Text),
+                Some(_) => {
+                    out.push(b'"');
+                    self.form = Some(Form::Printed(PrettyText::default()));
+                }
+            }
+        }
+        match &mut self.form {
+            Some(Form::Printed(pretty)) => pretty.push(piece, &mut out),
+            _ => out.extend(piece.iter().filter(|byte| !matches!(byte, b'\n' | b'\r'))),
+        }
+        out.into()
+    }
+}
+
+/// A failed call as a result. The caller's model reads it, and may do better.
+pub fn failed(error: &CallError, era: Era, trail: &CallTrail) -> ResultText {
+    let upstream = error.upstream_failure();
+    let label = error.outcome();
+    if upstream.is_none() {
+        METRICS.refused(label);
+    }
+    trail.failed(CallFailure { label, upstream });
+    if let CallError::Exec(exec) = error
+        && let Some(own) = exec.native_result()
+    {
+        return ResultText::Whole(native(own, era));
+    }
+    error_text(&error.to_string(), era)
+}
+
+pub fn error_text(text: &str, era: Era) -> ResultText {
+    let content = json!([{"type": "text", "text": format!("Error: {text}")}]);
+    let mut result = json!({"content": content, "isError": true});
+    if era == Era::Stateless {
+        result["resultType"] = "complete".into();
+    }
+    ResultText::of(&result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::ResultFormat;
+    use serde_json::value::RawValue;
+
+    fn text(output: &str, is_native: bool, era: Era) -> Value {
+        let raw: Box<RawValue> = serde_json::from_str(output).unwrap();
+        let finished = Finished {
+            output: Output::Raw(raw),
+            format: ResultFormat::default(),
+            warnings: Vec::new(),
+            is_native,
+        };
+        let ResultText::Whole(text) = super::finished(finished, era) else {
+            panic!("not whole");
+        };
+        assert!(!text.contains(&b'\n'));
+        serde_json::from_slice(&text).unwrap()
+    }
+
+    #[test]
+    fn string_is_the_text_and_other_values_are_printed() {
+        let of = |output: &str| text(output, false, Era::Handshake);
+        let expected =
+            |text: &str| json!({"content": [{"type": "text", "text": text}], "isError": false});
+        assert_eq!(of(r#""a \"b\"\n""#), expected("a \"b\"\n"));
+        assert_eq!(
+            of("{\"a\": [1.50]}"),
+            expected("{\n  \"a\": [\n    1.50\n  ]\n}")
+        );
+        assert_eq!(of("null"), expected("null"));
+        let stateless = text("5", false, Era::Stateless);
+        assert_eq!(stateless["resultType"], "complete");
+    }
+
+    #[test]
+    fn native_result_stays_as_it_is() {
+        let own = r#"{"content": [{"type": "image", "data": "AA==", "mimeType": "image/png"}],
+            "structuredContent": {"n": 1.50}, "isError": false}"#;
+        let shown = text(own, true, Era::Handshake);
+        assert_eq!(shown, serde_json::from_str::<Value>(own).unwrap());
+        let shown = text(own, true, Era::Stateless);
+        assert_eq!(shown["resultType"], "complete");
+        assert_eq!(shown["content"][0]["type"], "image");
+    }
+
+    #[tokio::test]
+    async fn streamed_text_equals_the_whole_one() {
+        for json in [
+            " {\"a\": [1, \"x\"]}\n",
+            "\"text\"\n",
+            "12",
+            "\"split \\\" quote\"",
+        ] {
+            let whole = text(json.trim(), false, Era::Stateless);
+            for size in 1..=json.len() {
+                let pieces: Vec<_> = json
+                    .as_bytes()
+                    .chunks(size)
+                    .map(|piece| Ok(Bytes::copy_from_slice(piece)))
+                    .collect();
+                let ResultText::Stream { text, .. } =
+                    streamed(stream::iter(pieces).boxed(), 1, Era::Stateless)
+                else {
+                    panic!("not streamed");
+                };
+                let pieces: Vec<_> = text.collect().await;
+                let bytes: Vec<u8> = pieces.into_iter().flat_map(Result::unwrap).collect();
+                assert!(!bytes.contains(&b'\n'));
+                let value: Value = serde_json::from_slice(&bytes).unwrap();
+                assert_eq!(value, whole, "{json} in pieces of {size}");
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! `ati mcp serve` in front of a proxy: each message becomes a request to `/mcp`, with the caller's
+//! token and signature, and each answer becomes a line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use sse_stream::SseStream;
+use tracing::{debug, warn};
+
+use super::stdio::{Client, Server};
+use crate::api::mcp::CATALOGUE;
+use crate::backoff::Backoff;
+use crate::cli::remote::{Remote, Unanswered};
+use crate::config;
+use crate::error::{Failure, RpcError};
+use crate::exec::mcp::bounded::bounded_events;
+use crate::mcp::{ClientRequest, Era, STATELESS, header_value};
+
+/// Bytes of an answer, or of one event.
+const LONGEST_ANSWER: usize = 128 << 20;
+/// How long an answer may take. The proxy bounds each call, and clients have limits of their own.
+const TIMEOUT: Duration = Duration::from_secs(3600);
+/// Attempts of a request that the proxy has not received, or that does no harm twice.
+const ATTEMPTS: u32 = 5;
+const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
+
+pub struct Bridge {
+    client: reqwest::Client,
+    search: bool,
+    refresh: Option<Duration>,
+    /// What the proxy's tools are like, as far as the client knows.
+    known: Mutex<Option<String>>,
+}
+
+impl Bridge {
+    pub fn new(remote: &Remote, search: bool, refresh: Option<Duration>) -> Result<Self, Failure> {
+        Ok(Bridge {
+            client: remote.client()?,
+            search,
+            refresh: refresh.filter(|_| !search),
+            known: Mutex::new(None),
+        })
+    }
+
+    /// Sends one message, again where that can do no harm.
+    async fn post(
+        &self,
+        request: &ClientRequest,
+        line: &[u8],
+    ) -> Result<reqwest::Response, Failure> {
+        let is_repeatable = request.method != "tools/call";
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let failed = match self.post_once(request, line).await? {
+                Ok(response) if response.status() != 503 || attempt >= ATTEMPTS => {
+                    return Ok(response);
+                }
+                // The proxy hasn't begun: it is overloaded, or about to end.
+                Ok(_) => None,
+                Err(unanswered) => Some(unanswered),
+            };
+            if let Some(unanswered) = failed {
+                let again = is_repeatable || unanswered.is_unsent;
+                if !again || attempt >= ATTEMPTS {
+                    return Err(unanswered.failure);
+                }
+            }
+            debug!(attempt, "the proxy didn't take a message, trying again");
+            tokio::time::sleep(RETRY.delay(attempt)).await;
+        }
+    }
+
+    /// Token and secret are read for each message: they may be renewed meanwhile.
+    async fn post_once(
+        &self,
+        request: &ClientRequest,
+        line: &[u8],
+    ) -> Result<Result<reqwest::Response, Unanswered>, Failure> {
+        let remote = Remote::from_environment()?;
+        let mut remote =
+            remote.ok_or_else(|| Failure::invalid("ATI_PROXY_URL is no longer set"))?;
+        if let (Some(name), "tools/call") = (&request.name, request.method.as_str()) {
+            remote = remote.for_tool(&config::ati_dir(), name);
+        }
+        let query: &[(&str, &str)] = match self.search {
+            true => &[("tools", "search")],
+            false => &[],
+        };
+        let mut post = remote
+            .post(&self.client, "mcp", query)
+            .timeout(TIMEOUT)
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json, text/event-stream")
+            .body(line.trim_ascii().to_vec());
+        if request.era == Era::Stateless {
+            post = post
+                .header("MCP-Protocol-Version", STATELESS)
+                .header("Mcp-Method", header_value(&request.method));
+            if let Some(name) = &request.name {
+                post = post.header("Mcp-Name", header_value(name));
+            }
+        }
+        Ok(remote.send(post).await)
+    }
+
+    /// Passes an answer on: a body as one line, an event stream event by event.
+    async fn relay(
+        &self,
+        request: &ClientRequest,
+        response: reqwest::Response,
+        client: &Client,
+    ) -> Result<(), Failure> {
+        let is = |kind: &str| {
+            let content = response.headers().get(CONTENT_TYPE);
+            content.is_some_and(|content| content.as_bytes().starts_with(kind.as_bytes()))
+        };
+        if is("text/event-stream") {
+            return relay_events(response, client).await;
+        }
+        if response.status() == 202 {
+            return Ok(());
+        }
+        if !is("application/json") || response.status() == 503 {
+            return Err(Remote::refused(response).await);
+        }
+        let mut body = Vec::new();
+        let mut pieces = response.bytes_stream();
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(|_| broke_off())?;
+            if body.len() + piece.len() > LONGEST_ANSWER {
+                return Err(Failure::invalid("the proxy's answer is too long"));
+            }
+            body.extend_from_slice(&piece);
+        }
+        body.retain(|byte| !matches!(byte, b'\n' | b'\r'));
+        if matches!(request.method.as_str(), "initialize" | "server/discover") {
+            body = self.announce(body);
+        }
+        client.send(body).await;
+        Ok(())
+    }
+
+    /// The proxy tells no changes, and this bridge does.
+    fn announce(&self, body: Vec<u8>) -> Vec<u8> {
+        if self.refresh.is_none() {
+            return body;
+        }
+        let Ok(mut answer) = serde_json::from_slice::<Value>(&body) else {
+            return body;
+        };
+        match answer.pointer_mut("/result/capabilities/tools/listChanged") {
+            Some(told) => {
+                *told = true.into();
+                answer.to_string().into_bytes()
+            }
+            None => body,
+        }
+    }
+
+    /// Compares what the proxy says about its tools with what it said before.
+    async fn notice(&self, response: &reqwest::Response, client: &Client) {
+        let told = response.headers().get(CATALOGUE);
+        let Some(told) = told.and_then(|told| told.to_str().ok()) else {
+            return;
+        };
+        let before = self.known.lock().replace(told.to_owned());
+        if self.refresh.is_some() && before.is_some_and(|before| before != told) {
+            client.tools_changed().await;
+        }
+    }
+}
+
+async fn relay_events(response: reqwest::Response, client: &Client) -> Result<(), Failure> {
+    let events = bounded_events(response.bytes_stream(), LONGEST_ANSWER);
+    let mut events = std::pin::pin!(SseStream::from_bytes_stream(events));
+    while let Some(event) = events.next().await {
+        let data = event.map_err(|_| broke_off())?.data.unwrap_or_default();
+        let mut line = data.into_bytes();
+        line.retain(|byte| !matches!(byte, b'\n' | b'\r'));
+        if !line.is_empty() {
+            client.send(line).await;
+        }
+    }
+    Ok(())
+}
+
+fn broke_off() -> Failure {
+    Failure::new(
+        crate::error::Code::UpstreamError,
+        "the proxy's answer broke off",
+    )
+}
+
+impl Server for Bridge {
+    async fn answer(self: Arc<Self>, request: ClientRequest, line: Vec<u8>, client: Client) {
+        let answered = async {
+            let response = self.post(&request, &line).await?;
+            self.notice(&response, &client).await;
+            self.relay(&request, response, &client).await
+        };
+        if let Err(failure) = answered.await {
+            let hint = failure.hint.as_deref();
+            let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
+            let error = RpcError::Busy(failure.one_line() + &hint);
+            client.send(request.refuse(error).body()).await;
+        }
+    }
+
+    async fn watch(self: Arc<Self>, client: Client) {
+        let Some(refresh) = self.refresh else {
+            return std::future::pending().await;
+        };
+        let line = json!({"jsonrpc": "2.0", "id": "ati-bridge", "method": "ping"}).to_string();
+        let Ok(crate::mcp::Received::Request(ping)) =
+            crate::mcp::Received::read(line.as_bytes(), None)
+        else {
+            return;
+        };
+        let mut is_down = false;
+        loop {
+            tokio::time::sleep(refresh).await;
+            match self.post_once(&ping, line.as_bytes()).await {
+                Ok(Ok(response)) => {
+                    is_down = false;
+                    self.notice(&response, &client).await;
+                }
+                Ok(Err(_)) if !std::mem::replace(&mut is_down, true) => {
+                    warn!("the proxy doesn't answer");
+                }
+                Ok(Err(_)) | Err(_) => {}
+            }
+        }
+    }
+
+    fn tells_changes(&self) -> bool {
+        self.refresh.is_some()
+    }
+}
