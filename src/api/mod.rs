@@ -5,6 +5,7 @@ mod call;
 mod health;
 mod jwks;
 pub mod mcp;
+mod mcp_provider;
 pub mod providers;
 mod reply;
 mod tools;
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 
 pub use body::{Body, BodyError, Piece};
 pub use mcp::RunningCalls;
+pub use mcp_provider::ProviderSessions;
 pub use providers::Discovery;
 pub use reply::{Reply, ReplyBody, ReplyStream, StreamError};
 
@@ -40,6 +42,8 @@ pub struct Services {
     pub counting: Counting,
     /// Calls over MCP, which their clients can take back.
     pub mcp_calls: RunningCalls,
+    /// Clients of MCP servers that they speak to themselves.
+    pub provider_sessions: ProviderSessions,
 }
 
 /// The context of calls that this process serves.
@@ -91,6 +95,9 @@ pub async fn answer(
         Builtin::Tools => tools::list(&request, identity()?, snapshot),
         Builtin::Tool => tools::one(&request, identity()?, snapshot, services),
         Builtin::Mcp => mcp::answer(request, identity()?, snapshot, services).await,
+        Builtin::McpProvider => {
+            mcp_provider::answer(request, identity()?, snapshot, services).await
+        }
         Builtin::Health => health::answer(&request, snapshot),
         Builtin::Jwks => jwks::answer(&request, snapshot),
         Builtin::ProtectedResource => mcp::protected_resource(&request, snapshot),

@@ -5,6 +5,7 @@ mod arguments;
 mod audit_guard;
 mod credentials;
 mod mcp;
+mod relay;
 mod shape;
 mod upstream_override;
 mod work;
@@ -39,6 +40,7 @@ pub use arguments::{Args, MOST_VALUES};
 use arguments::{Given, validate};
 use audit_guard::AuditGuard;
 pub use mcp::server_of as mcp_server;
+pub use relay::{RelayRecord, Relayed};
 pub use work::{SMALL_TEXT, Work};
 
 /// The header of a `/call` answer that has what ati wants to tell the caller of a call that went
@@ -231,9 +233,9 @@ async fn decide(
     let size = given.size;
     let prepared = validate(tool, given, work).await?;
     call.upstream_override = upstream_url
-        .map(|url| upstream_override::check(url, tool, &call.lookup))
+        .map(|url| upstream_override::check(url, &tool.provider, &call.lookup))
         .transpose()?;
-    limit(&call, tool)?;
+    limit(&call, &tool.name)?;
     // Executors measure the call's time themselves, so they are told what is left of it.
     let limits = ToolSettings {
         timeout: work.seconds_left(),
@@ -280,12 +282,12 @@ pub fn authorize_unlisted(tool: &Unlisted<'_>, identity: &Identity) -> Result<()
 }
 
 /// Counts by the canonical name, so that an alias doesn't escape a limit.
-fn limit(call: &Call<'_>, tool: &Tool) -> Result<(), CallError> {
+fn limit(call: &Call<'_>, tool: &str) -> Result<(), CallError> {
     let (identity, context) = (call.identity, call.context);
     if identity.rates.is_empty() {
         return Ok(());
     }
-    let name = format!("tool:{}", tool.name);
+    let name = format!("tool:{tool}");
     let matching = identity
         .rates
         .iter()

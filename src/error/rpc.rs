@@ -27,6 +27,12 @@ pub enum RpcError {
     Version {
         requested: String,
     },
+    /// The server behind `/mcp/{provider}` gave no answer.
+    Upstream(Box<CallError>),
+    /// A request of the handshake era that names no session.
+    NoSession,
+    /// The session has ended, or is another caller's: the client has to initialize again.
+    UnknownSession,
     /// The client took the request back.
     Cancelled,
     /// There is no room for the request at the moment.
@@ -39,10 +45,13 @@ impl RpcError {
     pub fn code(&self) -> i32 {
         match self {
             RpcError::Parse(_) => -32700,
-            RpcError::Invalid(_) | RpcError::TooLarge(_) => -32600,
+            RpcError::Invalid(_)
+            | RpcError::TooLarge(_)
+            | RpcError::NoSession
+            | RpcError::UnknownSession => -32600,
             RpcError::UnknownMethod(_) => -32601,
             RpcError::Params(_) | RpcError::MissingMeta(_) => -32602,
-            RpcError::Internal => -32603,
+            RpcError::Internal | RpcError::Upstream(_) => -32603,
             RpcError::Headers(_) => -32020,
             RpcError::Version { .. } => -32022,
             RpcError::Call(error) => match error.as_ref() {
@@ -64,7 +73,9 @@ impl RpcError {
             }
             RpcError::UnknownMethod(method) => format!("Method not found: '{method}'").into(),
             RpcError::Params(what) | RpcError::Headers(what) | RpcError::Busy(what) => what.into(),
-            RpcError::Call(error) => error.to_string().into(),
+            RpcError::Call(error) | RpcError::Upstream(error) => error.to_string().into(),
+            RpcError::NoSession => "Bad Request: Mcp-Session-Id header is required".into(),
+            RpcError::UnknownSession => "Session not found: initialize again".into(),
             RpcError::MissingMeta(what) => format!("Invalid params: _meta lacks {what}").into(),
             RpcError::Version { requested } => {
                 format!("Unsupported protocol version: {requested}").into()
@@ -90,16 +101,20 @@ impl RpcError {
             | RpcError::Invalid(_)
             | RpcError::MissingMeta(_)
             | RpcError::Headers(_)
+            | RpcError::NoSession
             | RpcError::Version { .. } => StatusCode::BAD_REQUEST,
+            RpcError::UnknownSession => StatusCode::NOT_FOUND,
             RpcError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             RpcError::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
             RpcError::UnknownMethod(_) => match era {
                 Era::Stateless => StatusCode::NOT_FOUND,
                 Era::Handshake => StatusCode::OK,
             },
-            RpcError::Params(_) | RpcError::Call(_) | RpcError::Cancelled | RpcError::Internal => {
-                StatusCode::OK
-            }
+            RpcError::Params(_)
+            | RpcError::Upstream(_)
+            | RpcError::Call(_)
+            | RpcError::Cancelled
+            | RpcError::Internal => StatusCode::OK,
         }
     }
 
@@ -111,7 +126,8 @@ impl RpcError {
             RpcError::TooLarge(_) => "rpc_too_large",
             RpcError::UnknownMethod(_) => "rpc_unknown_method",
             RpcError::Params(_) | RpcError::MissingMeta(_) => "rpc_params",
-            RpcError::Call(error) => error.outcome(),
+            RpcError::Call(error) | RpcError::Upstream(error) => error.outcome(),
+            RpcError::NoSession | RpcError::UnknownSession => "rpc_session",
             RpcError::Headers(_) => "rpc_headers",
             RpcError::Version { .. } => "rpc_version",
             RpcError::Cancelled => "rpc_cancelled",
@@ -154,6 +170,9 @@ impl RpcRefusal {
             | RpcError::Params(_)
             | RpcError::MissingMeta(_)
             | RpcError::Call(_)
+            | RpcError::Upstream(_)
+            | RpcError::NoSession
+            | RpcError::UnknownSession
             | RpcError::Headers(_)
             | RpcError::Version { .. }
             | RpcError::Cancelled

@@ -28,6 +28,7 @@ pub enum Builtin {
     AdminKeysBulkRevoke,
     AdminKey,
     ProtectedResource,
+    McpProvider,
 }
 
 impl Builtin {
@@ -38,7 +39,7 @@ impl Builtin {
 
     /// Whether a configured route goes first: its path was no endpoint of existing deployments.
     pub fn yields_to_routes(self) -> bool {
-        matches!(self, Builtin::ProtectedResource)
+        matches!(self, Builtin::ProtectedResource | Builtin::McpProvider)
     }
 }
 
@@ -90,7 +91,7 @@ const READ: &str = "GET,HEAD";
 const WRITE: &str = "POST";
 const PROTECTED_RESOURCE: &str = "/.well-known/oauth-protected-resource";
 
-pub static ENDPOINTS: [Endpoint; 23] = [
+pub static ENDPOINTS: [Endpoint; 24] = [
     endpoint(Builtin::Health, "/health", READ, Guard::Signature),
     endpoint(
         Builtin::Jwks,
@@ -174,6 +175,12 @@ pub static ENDPOINTS: [Endpoint; 23] = [
         READ,
         Guard::Open,
     ),
+    endpoint(
+        Builtin::McpProvider,
+        "/mcp/{name}",
+        "POST,GET,DELETE",
+        Guard::Token,
+    ),
 ];
 
 /// The endpoint of a path. Most requests are for upstreams: they take one comparison of their
@@ -189,6 +196,7 @@ pub fn find(path: &str) -> Option<&'static Endpoint> {
         (".well-known", Some(_)) if is_protected_resource(path) => Builtin::ProtectedResource,
         ("call", None) => Builtin::Call,
         ("mcp", None) => Builtin::Mcp,
+        ("mcp", Some(provider)) if is_segment(provider) => Builtin::McpProvider,
         ("help", None) => Builtin::Help,
         ("tools", None) => Builtin::Tools,
         ("tools", Some(name)) if is_segment(name) => Builtin::Tool,
@@ -298,7 +306,8 @@ mod tests {
             "/admin",
             "/admin/keys/a/b",
             "/.well-known",
-            "/mcp/x",
+            "/mcp/",
+            "/mcp/x/y",
         ] {
             assert_eq!(find(path), None, "{path}");
         }

@@ -115,7 +115,7 @@ fn refusal(refused: RpcRefusal) -> Refusal {
     Refusal::Rpc(Box::new(refused))
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+pub(in crate::api) fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers
         .get(CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok());
@@ -140,7 +140,7 @@ fn wants_search(parts: &Parts) -> bool {
 }
 
 /// The body, in memory: a message is looked at as a whole.
-async fn read(
+pub(in crate::api) async fn read(
     body: Body,
     headers: &HeaderMap,
     snapshot: &Snapshot,
@@ -211,7 +211,7 @@ fn check_params(
 }
 
 /// 202, and an empty body.
-fn accepted() -> Reply {
+pub(in crate::api) fn accepted() -> Reply {
     Reply {
         status: Success::Accepted.status(),
         headers: Vec::new(),
