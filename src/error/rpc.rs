@@ -27,6 +27,11 @@ pub enum RpcError {
     Version {
         requested: String,
     },
+    /// The same of a server behind `/mcp/{provider}`, which names its own versions.
+    ServerVersion {
+        requested: String,
+        supported: Vec<String>,
+    },
     /// The server behind `/mcp/{provider}` gave no answer.
     Upstream(Box<CallError>),
     /// A request of the handshake era that names no session.
@@ -53,7 +58,7 @@ impl RpcError {
             RpcError::Params(_) | RpcError::MissingMeta(_) => -32602,
             RpcError::Internal | RpcError::Upstream(_) => -32603,
             RpcError::Headers(_) => -32020,
-            RpcError::Version { .. } => -32022,
+            RpcError::Version { .. } | RpcError::ServerVersion { .. } => -32022,
             RpcError::Call(error) => match error.as_ref() {
                 CallError::OutOfScope(_)
                 | CallError::ScopesExpired(_)
@@ -77,7 +82,7 @@ impl RpcError {
             RpcError::NoSession => "Bad Request: Mcp-Session-Id header is required".into(),
             RpcError::UnknownSession => "Session not found: initialize again".into(),
             RpcError::MissingMeta(what) => format!("Invalid params: _meta lacks {what}").into(),
-            RpcError::Version { requested } => {
+            RpcError::Version { requested } | RpcError::ServerVersion { requested, .. } => {
                 format!("Unsupported protocol version: {requested}").into()
             }
             RpcError::Cancelled => "Request cancelled".into(),
@@ -88,6 +93,12 @@ impl RpcError {
     pub fn data(&self) -> Option<Value> {
         if let RpcError::Version { requested } = self {
             Some(json!({"supported": VERSIONS, "requested": requested}))
+        } else if let RpcError::ServerVersion {
+            requested,
+            supported,
+        } = self
+        {
+            Some(json!({"supported": supported, "requested": requested}))
         } else {
             None
         }
@@ -102,7 +113,8 @@ impl RpcError {
             | RpcError::MissingMeta(_)
             | RpcError::Headers(_)
             | RpcError::NoSession
-            | RpcError::Version { .. } => StatusCode::BAD_REQUEST,
+            | RpcError::Version { .. }
+            | RpcError::ServerVersion { .. } => StatusCode::BAD_REQUEST,
             RpcError::UnknownSession => StatusCode::NOT_FOUND,
             RpcError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             RpcError::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -129,7 +141,7 @@ impl RpcError {
             RpcError::Call(error) | RpcError::Upstream(error) => error.outcome(),
             RpcError::NoSession | RpcError::UnknownSession => "rpc_session",
             RpcError::Headers(_) => "rpc_headers",
-            RpcError::Version { .. } => "rpc_version",
+            RpcError::Version { .. } | RpcError::ServerVersion { .. } => "rpc_version",
             RpcError::Cancelled => "rpc_cancelled",
             RpcError::Busy(_) => "memory_full",
             RpcError::Internal => "internal",
@@ -175,6 +187,7 @@ impl RpcRefusal {
             | RpcError::UnknownSession
             | RpcError::Headers(_)
             | RpcError::Version { .. }
+            | RpcError::ServerVersion { .. }
             | RpcError::Cancelled
             | RpcError::Internal => AfterRefusal::KeepOpen,
         }

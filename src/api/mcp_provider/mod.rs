@@ -103,7 +103,10 @@ async fn post(request: Request, exchange: Exchange) -> Result<Reply, Refusal> {
     let (snapshot, services) = (&exchange.snapshot, &exchange.services);
     let id = request.id;
     let body = framing::read(request.body, &exchange.headers, snapshot, services, id).await?;
-    let received = exchange.receive(body.clone()).await.map_err(refusal)?;
+    let received = match exchange.receive(body.clone()).await {
+        Ok(received) => received,
+        Err(refused) => return Err(refusal(stateless::with_versions(refused, &exchange).await)),
+    };
     let mut abandoned = services.abandon.subscribe();
     let answering = async {
         let text = body.in_memory().unwrap_or_default();

@@ -49,7 +49,7 @@ pub async fn initialize(
             seconds: START_LIMIT.as_secs(),
         })
     });
-    let (upstream, answer) = match opened {
+    let (upstream, answer, status) = match opened {
         Ok(opened) => opened,
         Err(error) => return exchange.no_answer(request, passing, exec_error(error)),
     };
@@ -58,6 +58,7 @@ pub async fn initialize(
     let message = UpstreamMessage::read(&answer);
     let is_open = message.is_some_and(|message| message.result.is_some());
     let mut reply = Reply::from_json(answer.into());
+    reply.status = Success::relayed(status);
     if is_open {
         let session = sessions.add(&relayed, target.key, upstream);
         let session = session.map_err(|_| full())?;
@@ -68,13 +69,13 @@ pub async fn initialize(
     Ok(reply)
 }
 
-/// The server's end of the session, and its answer to `initialize`.
+/// The server's end of the session, and its answer to `initialize` with the status of that.
 async fn open(
     request: &ClientRequest,
     text: &[u8],
     exchange: &Exchange,
     target: &Arc<Target>,
-) -> Result<(Upstream, Vec<u8>), McpError> {
+) -> Result<(Upstream, Vec<u8>, u16), McpError> {
     let context = exchange.relayed().exec_context();
     let attachment = relay::attachment(target, context).await?;
     exchange.trail.attempt();
@@ -87,7 +88,7 @@ async fn open(
             match responses.next().await {
                 None => return Err(program.end_reason().await),
                 Some(routed) if routed.is_last => {
-                    return Ok((Upstream::Program(program), routed.text));
+                    return Ok((Upstream::Program(program), routed.text, 200));
                 }
                 Some(_) => {}
             }
@@ -96,14 +97,14 @@ async fn open(
     let server = HttpUpstream::new(target.clone(), attachment, context);
     let reply = server.send(Method::POST, exchange.forwarded(), Some(text.to_vec()));
     let reply = reply.await?;
-    let session = reply.session.clone();
+    let (session, status) = (reply.session.clone(), reply.status);
     let answer = whole_answer(&server, reply, request.id.get()).await?;
     let session = HttpSession {
         session,
         version: agreed_version(&answer),
         opened_by: Arc::new(server),
     };
-    Ok((Upstream::Http(session), answer))
+    Ok((Upstream::Http(session), answer, status))
 }
 
 /// The version that a server answers `initialize` with.

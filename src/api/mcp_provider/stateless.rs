@@ -7,23 +7,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::events::Ends;
 use super::session::{agreed_version, answer_of_http, answer_of_program, send_to, whole_answer};
 use super::sessions::SharedUpstream;
-use super::upstream::{HttpSession, Upstream};
+use super::upstream::{HttpSession, Upstream, VERSION};
 use super::{Exchange, exec_error};
 use crate::api::Reply;
-use crate::error::RpcError;
+use crate::error::{RpcError, RpcRefusal};
 use crate::exec::mcp::relay::{
     self, Event, Events, HttpBody, HttpReply, HttpUpstream, Sharing, StdioUpstream,
     UpstreamMessage, with_id,
 };
 use crate::exec::mcp::{McpError, Target};
-use crate::mcp::{ClientRequest, STATELESS};
+use crate::mcp::{ClientRequest, Era, STATELESS};
 
 /// How long a server may take to start.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -81,6 +81,48 @@ pub async fn request(
     } else {
         ask_program(request, text, exchange, server, false).await
     }
+}
+
+/// A refusal of a version names those that the server speaks, not ati's.
+pub async fn with_versions(mut refused: RpcRefusal, exchange: &Exchange) -> RpcRefusal {
+    if let RpcError::Version { requested } = &refused.error
+        && refused.era == Era::Stateless
+        && exchange.relayed().authorize().is_ok()
+        && known_era(exchange) != Known::Handshake
+        && let Ok(target) = exchange.relayed().target()
+        && !target.is_program()
+        && let Some(supported) = supported_versions(exchange, &target).await
+    {
+        refused.error = RpcError::ServerVersion {
+            requested: requested.clone(),
+            supported,
+        };
+    }
+    refused
+}
+
+async fn supported_versions(exchange: &Exchange, target: &Arc<Target>) -> Option<Vec<String>> {
+    #[derive(serde::Deserialize)]
+    struct Discovered {
+        #[serde(rename = "supportedVersions")]
+        versions: Vec<String>,
+    }
+    let mut headers = HeaderMap::new();
+    headers.insert(VERSION, HeaderValue::from_static(STATELESS));
+    headers.insert("mcp-method", HeaderValue::from_static("server/discover"));
+    let text = discover().to_string();
+    let sent = send_to(
+        exchange,
+        target,
+        Method::POST,
+        headers,
+        Some(text.as_bytes()),
+    );
+    let (server, reply) = tokio::time::timeout(PROBE_LIMIT, sent).await.ok()?.ok()?;
+    let answer = whole_answer(&server, reply, "0").await.ok()?;
+    let result = result_of(&answer).ok()?;
+    let discovered: Discovered = serde_json::from_slice(&result).ok()?;
+    Some(discovered.versions)
 }
 
 fn known_era(exchange: &Exchange) -> Known {
