@@ -199,7 +199,8 @@ impl ToolDetails {
         let cleaned = |value: Value| {
             let mut value = value;
             clean_schema(&mut value);
-            (value.to_string().len() <= LONGEST_SCHEMA).then_some(value)
+            let told = value.as_object().is_some_and(|members| !members.is_empty());
+            (told && value.to_string().len() <= LONGEST_SCHEMA).then_some(value)
         };
         let json = |value: Result<Value, _>| value.ok().and_then(cleaned);
         let output = tool.output_schema.as_ref();

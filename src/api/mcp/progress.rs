@@ -76,7 +76,14 @@ async fn next(mut state: State) -> Option<(Result<Bytes, StreamError>, State)> {
                     }
                     response = &mut answer => match response {
                         None => return None,
-                        Some(response) => State::Sending(event(response)),
+                        Some(response) => {
+                            // Reports that came with the response, and go before it.
+                            let mut last = Vec::new();
+                            while let Ok(report) = reports.try_recv() {
+                                last.push(Ok(report));
+                            }
+                            State::Sending(stream::iter(last).chain(event(response)).boxed())
+                        }
                     },
                     () = tokio::time::sleep(KEEP_ALIVE) => {
                         let comment = Bytes::from_static(b": still running\n\n");

@@ -101,7 +101,9 @@ pub async fn call(
     if ![FIND, DESCRIBE, CALL].contains(&name) {
         return None;
     }
-    exchange.trail.resolved(name);
+    if name != CALL {
+        exchange.trail.resolved(name);
+    }
     let era = request.era;
     let text = request.arguments.as_deref().map_or("{}", RawValue::get);
     let args: Arguments<'_> = match serde_json::from_str(text) {

@@ -123,7 +123,7 @@ pub async fn serve<S: Server>(server: S) {
     };
     let mut requests = Requests::default();
     let mut input = input::lines();
-    let mut watch = std::pin::pin!(server.clone().watch(client.clone()));
+    let mut watch = Box::pin(server.clone().watch(client.clone()));
     loop {
         tokio::select! {
             biased;
@@ -138,6 +138,8 @@ pub async fn serve<S: Server>(server: S) {
             _ = &mut writer => return,
         }
     }
+    // It has a hold of the client, as the requests have: the writer ends with the last of them.
+    drop(watch);
     let finish = async { while requests.tasks.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(LAST_ANSWERS, finish).await;
     drop(requests);

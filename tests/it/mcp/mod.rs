@@ -27,14 +27,14 @@ use crate::support::http::Client;
 use crate::support::upstream::{Received, Upstream};
 
 /// The MCP server of the tests: tests/it/support/mcp_server.rs.
-fn server() -> PathBuf {
+pub fn server() -> PathBuf {
     Path::new(BINARY)
         .parent()
         .unwrap()
         .join("examples/mcp_server")
 }
 
-fn manifest(name: &str, mode: &str, more: &str) -> String {
+pub fn manifest(name: &str, mode: &str, more: &str) -> String {
     format!(
         r#"
             [provider]
@@ -146,7 +146,7 @@ fn writing_server(
 }
 
 /// The same, but `way` may handle any request: it returns None for those that it leaves.
-fn particular_server(
+pub fn particular_server(
     way: impl Fn(&Received, &Value, &mut TcpStream) -> Option<bool> + Send + Sync + 'static,
     answer: impl Fn(&Received, &Value, &mut TcpStream) -> bool + Send + Sync + 'static,
 ) -> Upstream {
@@ -182,7 +182,7 @@ fn particular_server(
     })
 }
 
-fn with_result(message: &Value, headers: &str, result: &Value) -> String {
+pub fn with_result(message: &Value, headers: &str, result: &Value) -> String {
     let body = json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
     format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{headers}content-length: {}\r\n\r\n{body}",
@@ -195,7 +195,7 @@ fn told(message: &Value, text: &str) -> String {
     with_result(message, "", &result)
 }
 
-fn over_http(upstream: &Upstream, more: &str) -> Setup {
+pub fn over_http(upstream: &Upstream, more: &str) -> Setup {
     let text = format!(
         r#"
             [provider]
