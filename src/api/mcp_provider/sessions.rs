@@ -313,6 +313,3 @@ fn end(session: &ClientSession) {
         http.end();
     }
 }
-
-#[cfg(test)]
-mod tests;

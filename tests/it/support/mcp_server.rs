@@ -42,6 +42,10 @@ fn main() {
             note(&message);
             continue;
         }
+        if message["method"].is_null() {
+            take_answer(&message);
+            continue;
+        }
         if mode == "late" && message["method"] == "server/discover" {
             unanswered = Some(message);
             continue;
@@ -129,6 +133,18 @@ fn answer(mode: &str, message: &Value) {
         ),
         "tools/list" => list(mode, &id, &message["params"]["cursor"]),
         "tools/call" => call(mode, &id, &message["params"]),
+        // Each repeats the secret that the server was given.
+        "resources/read" => {
+            let given = std::env::var("GIVEN").unwrap_or_default();
+            reply(
+                &id,
+                json!({"contents": [{"uri": "test://given", "text": given}]}),
+            );
+        }
+        "prompts/get" => {
+            let given = std::env::var("GIVEN").unwrap_or_default();
+            error(&id, -32602, &format!("no prompt for {given}"));
+        }
         method => error(&id, -32601, &format!("no such method: {method}")),
     }
 }
@@ -155,7 +171,7 @@ fn list(mode: &str, id: &Value, cursor: &Value) {
         );
     }
     let mut tools: Vec<Value> = [
-        "echo", "env", "pid", "fail", "error", "crash", "child", "change", "large", "steps",
+        "echo", "env", "pid", "fail", "error", "crash", "child", "change", "large", "steps", "ask",
     ]
     .iter()
     .map(|name| tool(name, json!({})))
@@ -277,6 +293,18 @@ fn call(mode: &str, id: &Value, params: &Value) {
             report_steps(&params["_meta"]["progressToken"]);
             reply(id, content("done"));
         }
+        "ask" => {
+            let question = json!(format!("question-{id}"));
+            QUESTIONS
+                .lock()
+                .unwrap()
+                .push((question.clone(), id.clone()));
+            let params = json!({"messages": [], "maxTokens": 5});
+            write(
+                &json!({"jsonrpc": "2.0", "id": question, "method": "sampling/createMessage", "params": params})
+                    .to_string(),
+            );
+        }
         "crash" => {
             say_on_stderr("crashing now");
             std::process::abort();
@@ -297,6 +325,22 @@ fn call(mode: &str, id: &Value, params: &Value) {
             reply(id, content("changed"));
         }
         name => error(id, -32602, &format!("no such tool: {name}")),
+    }
+}
+
+/// Calls of `ask` that wait for the client's answer, by the id of the question.
+static QUESTIONS: std::sync::Mutex<Vec<(Value, Value)>> = std::sync::Mutex::new(Vec::new());
+
+fn take_answer(message: &Value) {
+    let mut questions = QUESTIONS.lock().unwrap();
+    if let Some(at) = questions.iter().position(|(id, _)| *id == message["id"]) {
+        let (_, call) = questions.remove(at);
+        let said = message["result"]["content"]["text"].as_str();
+        let said = said.unwrap_or("nothing");
+        reply(
+            &call,
+            json!({"content": [{"type": "text", "text": format!("you said {said}")}]}),
+        );
     }
 }
 
