@@ -227,7 +227,8 @@ pub fn success(id: &RawValue, result: &[u8]) -> Vec<u8> {
     text
 }
 
-/// The text of an answer with this error. Without an id it is null, and in the stateless era absent.
+/// The text of an answer with this error. An id that isn't known is null, and absent in the
+/// stateless era.
 pub fn failure(id: Option<&str>, era: Era, error: &RpcError) -> Vec<u8> {
     let mut body = json!({"code": error.code(), "message": error.message()});
     if let Some(data) = error.data() {

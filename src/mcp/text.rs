@@ -1,5 +1,5 @@
 //! A JSON result as the text of a content block: pretty-printed, and written as a JSON string. One
-//! pass over the text without parsing it, so that it works on pieces, and numbers keep their digits.
+//! pass over the text without parsing it: it works on pieces, and numbers keep their digits.
 
 /// Feed it the JSON text of one value, piece by piece. Of text that isn't JSON the output makes no
 /// more sense than the input.

@@ -105,7 +105,6 @@ fn unbuilt_endpoints_answer_501_only_after_admission() {
         .start();
     let token = bearer(&signer, &claims());
     for (method, path, what) in [
-        ("POST", "/mcp", "/mcp"),
         ("POST", "/skills/resolve", "/skills/resolve"),
         ("GET", "/skills/x", "/skills/{name}"),
     ] {
