@@ -293,32 +293,12 @@ fn call(mode: &str, id: &Value, params: &Value) {
             report_steps(&params["_meta"]["progressToken"]);
             reply(id, content("done"));
         }
-        "ask" => {
-            let question = json!(format!("question-{id}"));
-            QUESTIONS
-                .lock()
-                .unwrap()
-                .push((question.clone(), id.clone()));
-            let params = json!({"messages": [], "maxTokens": 5});
-            write(
-                &json!({"jsonrpc": "2.0", "id": question, "method": "sampling/createMessage", "params": params})
-                    .to_string(),
-            );
-        }
+        "ask" => ask(id),
         "crash" => {
             say_on_stderr("crashing now");
             std::process::abort();
         }
-        // A grandchild in a session of its own.
-        "child" => {
-            let child = std::process::Command::new("setsid")
-                .args(["sleep", "3600"])
-                .spawn();
-            reply(
-                id,
-                content(&child.map(|child| child.id()).unwrap_or(0).to_string()),
-            );
-        }
+        "child" => reply(id, content(&start_grandchild().to_string())),
         "change" => {
             CHANGED.store(true, std::sync::atomic::Ordering::SeqCst);
             write(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
@@ -331,8 +311,21 @@ fn call(mode: &str, id: &Value, params: &Value) {
 /// Calls of `ask` that wait for the client's answer, by the id of the question.
 static QUESTIONS: std::sync::Mutex<Vec<(Value, Value)>> = std::sync::Mutex::new(Vec::new());
 
+/// Asks the client. The call ends with its answer.
+fn ask(call: &Value) {
+    let question = json!(format!("question-{call}"));
+    if let Ok(mut questions) = QUESTIONS.lock() {
+        questions.push((question.clone(), call.clone()));
+    }
+    let params = json!({"messages": [], "maxTokens": 5});
+    let message = json!({"jsonrpc": "2.0", "id": question, "method": "sampling/createMessage", "params": params});
+    write(&message.to_string());
+}
+
 fn take_answer(message: &Value) {
-    let mut questions = QUESTIONS.lock().unwrap();
+    let Ok(mut questions) = QUESTIONS.lock() else {
+        return;
+    };
     if let Some(at) = questions.iter().position(|(id, _)| *id == message["id"]) {
         let (_, call) = questions.remove(at);
         let said = message["result"]["content"]["text"].as_str();
@@ -342,6 +335,14 @@ fn take_answer(message: &Value) {
             json!({"content": [{"type": "text", "text": format!("you said {said}")}]}),
         );
     }
+}
+
+/// A grandchild in a session of its own: its id.
+fn start_grandchild() -> u32 {
+    let child = std::process::Command::new("setsid")
+        .args(["sleep", "3600"])
+        .spawn();
+    child.map(|child| child.id()).unwrap_or(0)
 }
 
 /// Three notifications of progress.
