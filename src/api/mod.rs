@@ -7,6 +7,7 @@ mod files;
 mod health;
 mod jwks;
 pub mod mcp;
+mod mcp_provider;
 mod pace;
 pub mod providers;
 mod reply;
@@ -20,6 +21,7 @@ use tokio::sync::watch;
 
 pub use body::{Body, BodyError, Piece};
 pub use mcp::RunningCalls;
+pub use mcp_provider::ProviderSessions;
 pub use providers::Discovery;
 pub use reply::{Reply, ReplyBody, ReplyStream, StreamError};
 
@@ -48,6 +50,8 @@ pub struct Services {
     pub counting: Counting,
     /// Calls over MCP, which their clients can take back.
     pub mcp_calls: RunningCalls,
+    /// Clients of MCP servers that they speak to themselves.
+    pub provider_sessions: ProviderSessions,
 }
 
 /// The context of calls that this process serves.
@@ -103,6 +107,9 @@ pub async fn answer(
         Builtin::Tools => tools::list(&request, identity()?, snapshot),
         Builtin::Tool => tools::one(&request, identity()?, snapshot, services),
         Builtin::Mcp => mcp::answer(request, identity()?, snapshot, services).await,
+        Builtin::McpProvider => {
+            mcp_provider::answer(request, identity()?, snapshot, services).await
+        }
         Builtin::Health => health::answer(&request, snapshot),
         Builtin::Jwks => jwks::answer(&request, snapshot),
         Builtin::ProtectedResource => mcp::protected_resource(&request, snapshot),

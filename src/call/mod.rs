@@ -9,6 +9,7 @@ mod mcp;
 pub mod payload;
 mod program;
 mod program_words;
+mod relay;
 mod shape;
 mod upstream_override;
 mod work;
@@ -45,6 +46,7 @@ use arguments::validate;
 pub use arguments::{Args, MOST_VALUES};
 use audit_guard::AuditGuard;
 pub use mcp::server_of as mcp_server;
+pub use relay::{RelayRecord, Relayed};
 pub use work::{SMALL_TEXT, Work};
 
 /// The header of a `/call` answer that has what ati wants to tell the caller of a call that went
@@ -275,9 +277,9 @@ async fn decide(
         (input, unknown)
     };
     call.upstream_override = upstream_url
-        .map(|url| upstream_override::check(url, tool, &call.lookup))
+        .map(|url| upstream_override::check(url, &tool.provider, &call.lookup))
         .transpose()?;
-    limit(&call, tool)?;
+    limit(&call, &tool.name)?;
     // Executors measure the call's time themselves, so they are told what is left of it.
     let limits = ToolSettings {
         timeout: work.seconds_left(),
@@ -327,12 +329,12 @@ pub fn authorize_unlisted(tool: &Unlisted<'_>, identity: &Identity) -> Result<()
 }
 
 /// Counts by the canonical name, so that an alias doesn't escape a limit.
-fn limit(call: &Call<'_>, tool: &Tool) -> Result<(), CallError> {
+fn limit(call: &Call<'_>, tool: &str) -> Result<(), CallError> {
     let (identity, context) = (call.identity, call.context);
     if identity.rates.is_empty() {
         return Ok(());
     }
-    let name = format!("tool:{}", tool.name);
+    let name = format!("tool:{tool}");
     let matching = identity
         .rates
         .iter()

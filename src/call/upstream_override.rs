@@ -3,18 +3,18 @@
 
 use url::Url;
 
-use crate::catalog::Tool;
+use crate::catalog::Provider;
 use crate::catalog::mcp::Transport;
 use crate::credential::Lookup;
 use crate::error::CallError;
 use crate::pattern;
 
 /// The URL to use, or why it may not be used.
-pub fn check(wanted: &str, tool: &Tool, lookup: &Lookup<'_>) -> Result<Url, CallError> {
-    let provider = &tool.provider.name;
-    let declares = tool.provider.mcp().is_some_and(
+pub fn check(wanted: &str, provider: &Provider, lookup: &Lookup<'_>) -> Result<Url, CallError> {
+    let declares = provider.mcp().is_some_and(
         |mcp| matches!(&mcp.transport, Transport::Http { url_env, .. } if url_env.is_some()),
     );
+    let provider = &provider.name;
     if !declares {
         let what = format!("provider '{provider}' does not declare mcp_url_env");
         return Err(CallError::UpstreamUrl(what));

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::files::FileOperation;
 use super::mcp::ToolDetails;
+use super::param_headers::ParamHeader;
 use super::provider::{Handler, Provider};
 use crate::config::{HandlerKind, Section, offer};
 
@@ -45,6 +46,8 @@ pub struct McpInvocation {
     pub remote_name: String,
     /// The server says that a second call does no harm.
     pub repeatable: bool,
+    /// Arguments that are sent as headers, too.
+    pub headers: Vec<ParamHeader>,
     pub details: Arc<ToolDetails>,
 }
 
@@ -57,6 +60,7 @@ impl Invocation {
             Handler::Mcp(_) => Invocation::Mcp(McpInvocation {
                 remote_name: endpoint.unwrap_or_else(|| own_name(tool, &provider.name).to_owned()),
                 repeatable: false,
+                headers: Vec::new(),
                 details: Arc::default(),
             }),
             Handler::Cli(_) => Invocation::Cli,

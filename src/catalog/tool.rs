@@ -10,6 +10,7 @@ use toml::Table;
 use super::invocation::{Dialect, HttpInvocation, Invocation, McpInvocation};
 use super::mcp::ListedTool;
 use super::openapi::Operation;
+use super::param_headers;
 use super::provider::{Override, Provider};
 use super::result_format::ResultFormat;
 use super::schema::{Location, Schema};
@@ -168,6 +169,7 @@ impl Tool {
             invocation: Invocation::Mcp(McpInvocation {
                 remote_name: listed.name.clone(),
                 repeatable: listed.repeatable,
+                headers: param_headers::annotations(&listed.input_schema),
                 details: listed.details.clone(),
             }),
             schema: Schema::untrusted(listed.input_schema.clone()),

@@ -12,7 +12,7 @@ use super::interrupt::{Ended, interruptible};
 use super::run::outputs::place_local;
 use super::run::unknown_tool;
 use super::{audit, output, problem_failure, runtime};
-use crate::api::{self, RunningCalls, Services};
+use crate::api::{self, ProviderSessions, RunningCalls, Services};
 use crate::auth::Identity;
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{TokenFault, Verifier};
@@ -312,6 +312,7 @@ impl Local {
                 // Other commands count against the same limits.
                 counting: Counting::InFile,
                 mcp_calls: RunningCalls::default(),
+                provider_sessions: ProviderSessions::default(),
             },
             snapshot,
         };

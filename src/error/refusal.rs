@@ -57,6 +57,8 @@ pub enum Refusal {
     NoSuchTool(String),
     /// A tool call that ended without a result.
     Call(Box<CallError>),
+    /// `/mcp/{provider}` of a provider that isn't there, or is no MCP server.
+    NoSuchProvider(String),
     /// A JSON-RPC request that ended without a result.
     Rpc(Box<RpcRefusal>),
     /// A JSON-RPC request without `Content-Type: application/json`.
@@ -185,9 +187,10 @@ impl Refusal {
             | Refusal::HelpNotConfigured
             | Refusal::TooManyConnections
             | Refusal::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::NotFound { .. } | Refusal::JwksNotConfigured | Refusal::NoSuchTool(_) => {
-                StatusCode::NOT_FOUND
-            }
+            Refusal::NotFound { .. }
+            | Refusal::JwksNotConfigured
+            | Refusal::NoSuchProvider(_)
+            | Refusal::NoSuchTool(_) => StatusCode::NOT_FOUND,
             Refusal::Call(error) | Refusal::File(error) => error.status(),
             Refusal::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::NotImplemented(_) => StatusCode::NOT_IMPLEMENTED,
@@ -249,6 +252,9 @@ impl Refusal {
             Refusal::NoSuchTool(name) => {
                 RefusalBody::Json(format!("Tool '{name}' not found").into())
             }
+            Refusal::NoSuchProvider(name) => {
+                RefusalBody::Json(format!("MCP provider '{name}' not found").into())
+            }
             Refusal::Call(error) => RefusalBody::Call(error.clone()),
             Refusal::Rpc(refusal) => RefusalBody::Rpc(refusal.body()),
             Refusal::NotJson => {
@@ -293,6 +299,7 @@ impl Refusal {
             | Refusal::Upstream(_)
             | Refusal::HelpNotConfigured
             | Refusal::NoSuchTool(_)
+            | Refusal::NoSuchProvider(_)
             | Refusal::NotJson
             | Refusal::OriginDenied
             | Refusal::NotImplemented(_)
@@ -325,6 +332,7 @@ impl Refusal {
             Refusal::JwksNotConfigured => "jwks_not_configured",
             Refusal::HelpNotConfigured => "help_not_configured",
             Refusal::NoSuchTool(_) => "no_such_tool",
+            Refusal::NoSuchProvider(_) => "no_such_provider",
             Refusal::Call(error) | Refusal::File(error) => error.outcome(),
             Refusal::Rpc(refusal) => refusal.error.label(),
             Refusal::NotJson => "not_json",
@@ -397,6 +405,7 @@ impl Refusal {
             | Refusal::PathDenied
             | Refusal::HelpNotConfigured
             | Refusal::NoSuchTool(_)
+            | Refusal::NoSuchProvider(_)
             | Refusal::NotImplemented(_) => AfterRefusal::KeepOpen,
         }
     }

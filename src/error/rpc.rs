@@ -27,6 +27,17 @@ pub enum RpcError {
     Version {
         requested: String,
     },
+    /// The same of a server behind `/mcp/{provider}`, which names its own versions.
+    ServerVersion {
+        requested: String,
+        supported: Vec<String>,
+    },
+    /// The server behind `/mcp/{provider}` gave no answer.
+    Upstream(Box<CallError>),
+    /// A request of the handshake era that names no session.
+    NoSession,
+    /// The session has ended, or is another caller's: the client has to initialize again.
+    UnknownSession,
     /// The client took the request back.
     Cancelled,
     /// There is no room for the request at the moment.
@@ -39,12 +50,15 @@ impl RpcError {
     pub fn code(&self) -> i32 {
         match self {
             RpcError::Parse(_) => -32700,
-            RpcError::Invalid(_) | RpcError::TooLarge(_) => -32600,
+            RpcError::Invalid(_)
+            | RpcError::TooLarge(_)
+            | RpcError::NoSession
+            | RpcError::UnknownSession => -32600,
             RpcError::UnknownMethod(_) => -32601,
             RpcError::Params(_) | RpcError::MissingMeta(_) => -32602,
-            RpcError::Internal => -32603,
+            RpcError::Internal | RpcError::Upstream(_) => -32603,
             RpcError::Headers(_) => -32020,
-            RpcError::Version { .. } => -32022,
+            RpcError::Version { .. } | RpcError::ServerVersion { .. } => -32022,
             RpcError::Call(error) => match error.as_ref() {
                 CallError::OutOfScope(_)
                 | CallError::ScopesExpired(_)
@@ -64,9 +78,11 @@ impl RpcError {
             }
             RpcError::UnknownMethod(method) => format!("Method not found: '{method}'").into(),
             RpcError::Params(what) | RpcError::Headers(what) | RpcError::Busy(what) => what.into(),
-            RpcError::Call(error) => error.to_string().into(),
+            RpcError::Call(error) | RpcError::Upstream(error) => error.to_string().into(),
+            RpcError::NoSession => "Bad Request: Mcp-Session-Id header is required".into(),
+            RpcError::UnknownSession => "Session not found: initialize again".into(),
             RpcError::MissingMeta(what) => format!("Invalid params: _meta lacks {what}").into(),
-            RpcError::Version { requested } => {
+            RpcError::Version { requested } | RpcError::ServerVersion { requested, .. } => {
                 format!("Unsupported protocol version: {requested}").into()
             }
             RpcError::Cancelled => "Request cancelled".into(),
@@ -77,6 +93,12 @@ impl RpcError {
     pub fn data(&self) -> Option<Value> {
         if let RpcError::Version { requested } = self {
             Some(json!({"supported": VERSIONS, "requested": requested}))
+        } else if let RpcError::ServerVersion {
+            requested,
+            supported,
+        } = self
+        {
+            Some(json!({"supported": supported, "requested": requested}))
         } else {
             None
         }
@@ -90,16 +112,21 @@ impl RpcError {
             | RpcError::Invalid(_)
             | RpcError::MissingMeta(_)
             | RpcError::Headers(_)
-            | RpcError::Version { .. } => StatusCode::BAD_REQUEST,
+            | RpcError::NoSession
+            | RpcError::Version { .. }
+            | RpcError::ServerVersion { .. } => StatusCode::BAD_REQUEST,
+            RpcError::UnknownSession => StatusCode::NOT_FOUND,
             RpcError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             RpcError::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
             RpcError::UnknownMethod(_) => match era {
                 Era::Stateless => StatusCode::NOT_FOUND,
                 Era::Handshake => StatusCode::OK,
             },
-            RpcError::Params(_) | RpcError::Call(_) | RpcError::Cancelled | RpcError::Internal => {
-                StatusCode::OK
-            }
+            RpcError::Params(_)
+            | RpcError::Upstream(_)
+            | RpcError::Call(_)
+            | RpcError::Cancelled
+            | RpcError::Internal => StatusCode::OK,
         }
     }
 
@@ -111,9 +138,10 @@ impl RpcError {
             RpcError::TooLarge(_) => "rpc_too_large",
             RpcError::UnknownMethod(_) => "rpc_unknown_method",
             RpcError::Params(_) | RpcError::MissingMeta(_) => "rpc_params",
-            RpcError::Call(error) => error.outcome(),
+            RpcError::Call(error) | RpcError::Upstream(error) => error.outcome(),
+            RpcError::NoSession | RpcError::UnknownSession => "rpc_session",
             RpcError::Headers(_) => "rpc_headers",
-            RpcError::Version { .. } => "rpc_version",
+            RpcError::Version { .. } | RpcError::ServerVersion { .. } => "rpc_version",
             RpcError::Cancelled => "rpc_cancelled",
             RpcError::Busy(_) => "memory_full",
             RpcError::Internal => "internal",
@@ -154,8 +182,12 @@ impl RpcRefusal {
             | RpcError::Params(_)
             | RpcError::MissingMeta(_)
             | RpcError::Call(_)
+            | RpcError::Upstream(_)
+            | RpcError::NoSession
+            | RpcError::UnknownSession
             | RpcError::Headers(_)
             | RpcError::Version { .. }
+            | RpcError::ServerVersion { .. }
             | RpcError::Cancelled
             | RpcError::Internal => AfterRefusal::KeepOpen,
         }

@@ -21,4 +21,14 @@ impl Success {
             Success::Accepted => StatusCode::ACCEPTED,
         }
     }
+
+    /// The status of a JSON-RPC answer that a server gave with this one. In the stateless era some
+    /// errors have a status of their own.
+    pub fn relayed(status: u16) -> StatusCode {
+        match status {
+            400 => StatusCode::BAD_REQUEST,
+            404 => StatusCode::NOT_FOUND,
+            _ => StatusCode::OK,
+        }
+    }
 }

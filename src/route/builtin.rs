@@ -30,6 +30,7 @@ pub enum Builtin {
     ProtectedResource,
     Files,
     File,
+    McpProvider,
 }
 
 impl Builtin {
@@ -66,7 +67,7 @@ impl Endpoint {
     pub fn yields(&self) -> bool {
         matches!(
             self.kind,
-            Builtin::Files | Builtin::File | Builtin::ProtectedResource
+            Builtin::Files | Builtin::File | Builtin::ProtectedResource | Builtin::McpProvider
         )
     }
 
@@ -98,7 +99,7 @@ const PROTECTED_RESOURCE: &str = "/.well-known/oauth-protected-resource";
 /// Where files are put.
 pub const FILES: &str = "/files";
 
-pub static ENDPOINTS: [Endpoint; 25] = [
+pub static ENDPOINTS: [Endpoint; 26] = [
     endpoint(Builtin::Health, "/health", READ, Guard::Signature),
     endpoint(
         Builtin::Jwks,
@@ -185,6 +186,12 @@ pub static ENDPOINTS: [Endpoint; 25] = [
     endpoint(Builtin::Files, FILES, "PUT", Guard::Token),
     // No HEAD: a file can be taken once.
     endpoint(Builtin::File, "/files/{id}", "GET", Guard::Token),
+    endpoint(
+        Builtin::McpProvider,
+        "/mcp/{name}",
+        "POST,GET,DELETE",
+        Guard::Token,
+    ),
 ];
 
 /// The endpoint of a path. Most requests are for upstreams: they take one comparison of their
@@ -200,6 +207,7 @@ pub fn find(path: &str) -> Option<&'static Endpoint> {
         (".well-known", Some(_)) if is_protected_resource(path) => Builtin::ProtectedResource,
         ("call", None) => Builtin::Call,
         ("mcp", None) => Builtin::Mcp,
+        ("mcp", Some(provider)) if is_segment(provider) => Builtin::McpProvider,
         ("help", None) => Builtin::Help,
         ("tools", None) => Builtin::Tools,
         ("tools", Some(name)) if is_segment(name) => Builtin::Tool,
@@ -312,7 +320,8 @@ mod tests {
             "/admin",
             "/admin/keys/a/b",
             "/.well-known",
-            "/mcp/x",
+            "/mcp/",
+            "/mcp/x/y",
         ] {
             assert_eq!(find(path), None, "{path}");
         }

@@ -26,6 +26,7 @@ mod keyrings;
 mod lifecycle;
 mod listeners;
 mod mcp;
+mod mcp_provider;
 mod mcp_server;
 mod mistakes;
 mod openapi;

@@ -116,7 +116,7 @@ fn refusal(refused: RpcRefusal) -> Refusal {
     Refusal::Rpc(Box::new(refused))
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+pub(in crate::api) fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers
         .get(CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok());
@@ -141,7 +141,7 @@ fn wants_search(parts: &Parts) -> bool {
 }
 
 /// The body, in memory: a message is looked at as a whole.
-async fn read(
+pub(in crate::api) async fn read(
     mut body: Body,
     headers: &HeaderMap,
     snapshot: &Snapshot,
@@ -219,7 +219,7 @@ fn check_params(
 }
 
 /// 202, and an empty body.
-fn accepted() -> Reply {
+pub(in crate::api) fn accepted() -> Reply {
     Reply {
         status: Success::Accepted.status(),
         headers: Vec::new(),

@@ -2,7 +2,7 @@
 //! standard streams (`ati mcp serve`). There are no sessions: each request stands for itself.
 
 mod annotations;
-mod http;
+pub(super) mod http;
 mod list;
 mod metadata;
 mod origin;

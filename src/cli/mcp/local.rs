@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 use super::stdio::{Client, Server};
 use crate::api::mcp::{self, Exchange, Response};
 use crate::api::providers::{Outage, ProviderState, ProviderStates, ProviderStatus};
-use crate::api::{Discovery, RunningCalls, Services, context};
+use crate::api::{Discovery, ProviderSessions, RunningCalls, Services, context};
 use crate::auth::Identity;
 use crate::backoff::Backoff;
 use crate::call::{self, Counting};
@@ -61,6 +61,7 @@ impl LocalServer {
             // Other commands count against the same limits.
             counting: Counting::InFile,
             mcp_calls: RunningCalls::default(),
+            provider_sessions: ProviderSessions::default(),
         };
         Ok(LocalServer {
             current,

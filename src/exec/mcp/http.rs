@@ -12,7 +12,8 @@ use futures::stream::BoxStream;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage,
+    CallToolRequest, ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, RequestId,
+    ServerJsonRpcMessage,
 };
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
@@ -26,6 +27,7 @@ use super::bounded::{read_beginning, read_whole};
 use super::events::{EventStream, messages, replay};
 use super::handshake::Era;
 use super::message::{LONGEST_MESSAGE, LONGEST_MESSAGE_MB, ServerMessage, classify};
+use super::param_headers::ParamHeaders;
 use super::progress::ProgressRoutes;
 use super::session::SessionLink;
 use super::{LONGEST_ERROR, McpError};
@@ -36,6 +38,8 @@ use crate::exec::egress;
 use crate::request_id;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+/// Only servers of the stateless era are sent it.
+const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const JSON_OR_EVENTS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -181,6 +185,13 @@ impl Endpoint {
         if let Some(id) = request_id_of(&message) {
             headers.insert(request_id::HEADER, id);
         }
+        // rmcp knows the annotations of tools that it has listed itself, on this session.
+        if headers.contains_key(MCP_METHOD)
+            && let Some(call) = tool_call(&message)
+            && let Some(ParamHeaders(params)) = call.extensions.get()
+        {
+            headers.extend(params.iter().cloned());
+        }
         let request = PostedRequest::of(&message);
         let body = self.0.big.clone().encode(message).await?;
         let response = self.0.send(Method::POST, headers, Some(body)).await?;
@@ -253,33 +264,24 @@ impl EndpointState {
         }
     }
 
-    /// Sends one request with ati's credential, which replaces headers of the same name. Redirects
-    /// aren't followed: a session belongs to one server.
     async fn send(
         &self,
         method: Method,
         headers: HeaderMap,
         body: Option<Vec<u8>>,
     ) -> Result<reqwest::Response, TransportError> {
-        let failed = |error: EgressError| TransportError::Client(ClientFailure(error.into()));
-        egress::check(&self.clients, &self.url).map_err(failed)?;
-        let client = egress::client(&self.clients, self.source).map_err(failed)?;
-        let mut url = self.url.clone();
-        if let Some(pair) = self.attachment.query(true) {
-            egress::append_query(&mut url, &String::from_utf8_lossy(pair.expose()));
-        }
-        let mut request = reqwest::Request::new(method, url);
-        *request.headers_mut() = headers;
-        let headers = request.headers_mut();
-        let _ = self.attachment.attach(true, |name, value| {
-            headers.insert(name, value);
-            Ok::<_, std::convert::Infallible>(())
-        });
-        *request.body_mut() = body.map(Into::into);
-        let response = client.execute(request).await;
-        let response = response.map_err(|e| failed(egress::failed(&e, &self.url.origin())))?;
-        self.attachment.observe(response.status().as_u16());
-        Ok(response)
+        let (source, attachment) = (self.source, &self.attachment);
+        let sent = send(
+            &self.clients,
+            source,
+            &self.url,
+            attachment,
+            method,
+            headers,
+            body,
+        );
+        sent.await
+            .map_err(|error| TransportError::Client(ClientFailure(error.into())))
     }
 
     /// The error of an answer whose status is no success, with the beginning of its body, redacted.
@@ -379,6 +381,37 @@ impl StreamableHttpClient for Endpoint {
     }
 }
 
+/// Sends one request with ati's credential, which replaces headers of the same name. Redirects
+/// aren't followed: a session belongs to one server.
+pub(super) async fn send(
+    clients: &Clients,
+    source: Option<IpAddr>,
+    url: &Url,
+    attachment: &Attachment,
+    method: Method,
+    headers: HeaderMap,
+    body: Option<Vec<u8>>,
+) -> Result<reqwest::Response, EgressError> {
+    egress::check(clients, url)?;
+    let client = egress::client(clients, source)?;
+    let mut full = url.clone();
+    if let Some(pair) = attachment.query(true) {
+        egress::append_query(&mut full, &String::from_utf8_lossy(pair.expose()));
+    }
+    let mut request = reqwest::Request::new(method, full);
+    *request.headers_mut() = headers;
+    let headers = request.headers_mut();
+    let _ = attachment.attach(true, |name, value| {
+        headers.insert(name, value);
+        Ok::<_, std::convert::Infallible>(())
+    });
+    *request.body_mut() = body.map(Into::into);
+    let response = client.execute(request).await;
+    let response = response.map_err(|e| egress::failed(&e, &url.origin()))?;
+    attachment.observe(response.status().as_u16());
+    Ok(response)
+}
+
 fn headers(session: Option<&str>, custom: HashMap<HeaderName, HeaderValue>) -> HeaderMap {
     let mut headers: HeaderMap = custom.into_iter().collect();
     headers.insert(ACCEPT, JSON_OR_EVENTS);
@@ -414,14 +447,19 @@ impl PostedRequest {
 
 /// The id of the request that made this call, as a header.
 fn request_id_of(message: &ClientJsonRpcMessage) -> Option<HeaderValue> {
+    let call = tool_call(message)?;
+    let id = call.extensions.get::<request_id::RequestId>()?;
+    HeaderValue::from_str(&id.to_string()).ok()
+}
+
+fn tool_call(message: &ClientJsonRpcMessage) -> Option<&CallToolRequest> {
     let ClientJsonRpcMessage::Request(request) = message else {
         return None;
     };
-    let ClientRequest::CallToolRequest(call) = &request.request else {
-        return None;
-    };
-    let id = call.extensions.get::<request_id::RequestId>()?;
-    HeaderValue::from_str(&id.to_string()).ok()
+    match &request.request {
+        ClientRequest::CallToolRequest(call) => Some(call),
+        _ => None,
+    }
 }
 
 /// Whether a refusal is about the session, in the words of the SDKs. Any other 400 is about the
@@ -479,13 +517,13 @@ fn no_discover() -> ErrorData {
     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "no server/discover", None)
 }
 
-enum ContentType {
+pub(super) enum ContentType {
     Json,
     Events,
     Other,
 }
 
-fn content_type(response: &reqwest::Response) -> ContentType {
+pub(super) fn content_type(response: &reqwest::Response) -> ContentType {
     let value = response.headers().get(CONTENT_TYPE);
     match value.and_then(|value| value.to_str().ok()) {
         Some(value) if value.starts_with("application/json") => ContentType::Json,

@@ -12,9 +12,9 @@ use super::session::{CONCURRENT_CALLS, Session, SessionLink, SessionTrace};
 use super::stdio::StdioTransport;
 use super::{HANDSHAKE_LIMIT, McpError, ServerSpec, Target};
 use crate::credential::Attachment;
-use crate::egress::Clients;
+use crate::egress::{Clients, EgressError};
 use crate::exec::ExecContext;
-use crate::process::{self, Resident};
+use crate::process::{self, Resident, Streams};
 use crate::runtime::{ComputePool, Key};
 
 /// The session of this key, opened with this attachment.
@@ -110,28 +110,8 @@ async fn connect(
     let provider = &target.provider;
     let link = SessionLink::new(compute.clone());
     let service = match &target.server {
-        ServerSpec::Program {
-            program,
-            args,
-            env,
-            run_as,
-            sandbox,
-        } => {
-            let mut env = env.clone();
-            env.extend(attachment.environment());
-            let resident = Resident {
-                program: program.clone(),
-                args: args.clone(),
-                env,
-                run_as: run_as.clone(),
-                sandbox: sandbox.clone(),
-            };
-            let streams = process::start(resident)
-                .await
-                .map_err(|e| McpError::Spawn {
-                    provider: provider.to_string(),
-                    what: format!("{program}: {e}"),
-                })?;
+        ServerSpec::Program { .. } => {
+            let streams = start_program(target, attachment).await?;
             let transport = StdioTransport::new(provider, streams, attachment.clone(), &link);
             handshake(provider, transport, era, &link, HANDSHAKE_LIMIT).await?
         }
@@ -154,4 +134,32 @@ async fn connect(
         }
     };
     Ok((link, service))
+}
+
+/// Starts the program of a server, with the credential in its environment.
+pub async fn start_program(target: &Target, attachment: &Attachment) -> Result<Streams, McpError> {
+    let ServerSpec::Program {
+        program,
+        args,
+        env,
+        run_as,
+        sandbox,
+    } = &target.server
+    else {
+        return Err(EgressError::Setup("this provider has no program".to_owned()).into());
+    };
+    let mut env = env.clone();
+    env.extend(attachment.environment());
+    let resident = Resident {
+        program: program.clone(),
+        args: args.clone(),
+        env,
+        run_as: run_as.clone(),
+        sandbox: sandbox.clone(),
+    };
+    let started = process::start(resident).await;
+    started.map_err(|e| McpError::Spawn {
+        provider: target.provider.to_string(),
+        what: format!("{program}: {e}"),
+    })
 }

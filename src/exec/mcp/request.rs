@@ -154,9 +154,8 @@ impl SessionRequest for ToolCall<'_> {
     }
 
     async fn send(&self, session: &Session, sent: &mut bool) -> Result<CallToolResult, McpError> {
-        let name = &self.remote.remote_name;
         session
-            .call_tool(name, self.args, self.watcher, self.request_id, sent)
+            .call_tool(self.remote, self.args, self.watcher, self.request_id, sent)
             .await
     }
 }

@@ -156,7 +156,7 @@ pub(super) fn redact_strings(value: &mut Value, attachment: &Attachment) {
     }
 }
 
-fn redacted(text: &str, attachment: &Attachment) -> String {
+pub(super) fn redacted(text: &str, attachment: &Attachment) -> String {
     attachment.redact_text(text, usize::MAX)
 }
 

@@ -18,9 +18,11 @@ use super::big::{BigArguments, BigMessages, BigResults};
 use super::diagnostics::{STDERR_WAIT, TransportDiagnostics};
 use super::handshake::{ClientService, Era};
 use super::http::client_failure;
+use super::param_headers::ParamHeaders;
 use super::progress::ProgressRoutes;
 use super::{LONGEST_ERROR, McpError};
 use crate::backoff::Backoff;
+use crate::catalog::McpInvocation;
 use crate::credential::Attachment;
 use crate::exec::{Progress, Watcher};
 use crate::request_id;
@@ -201,7 +203,7 @@ impl Session {
     /// server may have received the call.
     pub async fn call_tool(
         &self,
-        name: &str,
+        remote: &McpInvocation,
         arguments: &CallArguments,
         watcher: Option<Watcher<'_>>,
         request_id: request_id::RequestId,
@@ -212,14 +214,21 @@ impl Session {
             return Err(self.end_reason());
         }
         *sent = true;
-        let (shown, big) = match arguments {
-            CallArguments::Small(arguments) => (arguments.clone(), None),
-            CallArguments::Big(big) => (big.shown(), Some(big)),
+        let (shown, big, headers) = match arguments {
+            CallArguments::Small(arguments) => {
+                let headers = ParamHeaders::of(&remote.headers, arguments);
+                (arguments.clone(), None, headers)
+            }
+            CallArguments::Big(big) => {
+                let headers = ParamHeaders::of(&remote.headers, &big.0);
+                (big.shown(), Some(big), headers)
+            }
         };
-        let mut params = CallToolRequestParams::new(name.to_owned()).with_arguments(shown);
+        let name = remote.remote_name.clone();
+        let mut params = CallToolRequestParams::new(name).with_arguments(shown);
         for round in 1..=MOST_ROUNDS {
             let answer = match self
-                .send_and_wait(params.clone(), big, watcher, request_id)
+                .send_and_wait(params.clone(), big, &headers, watcher, request_id)
                 .await
             {
                 Ok(answer) => answer,
@@ -249,16 +258,18 @@ impl Session {
         &self,
         params: CallToolRequestParams,
         big: Option<&BigArguments>,
+        headers: &ParamHeaders,
         watcher: Option<Watcher<'_>>,
         request_id: request_id::RequestId,
     ) -> Result<ServerResult, ServiceError> {
         let peer = self.service.peer();
         let mut request = CallToolRequest::new(params);
-        // Not part of the message: the HTTP transport sends it as a header.
+        // Not part of the message: the HTTP transport sends them as headers.
         request.extensions.insert(request_id);
         if let Some(big) = big {
             request.extensions.insert(big.clone());
         }
+        request.extensions.insert(headers.clone());
         let request = ClientRequest::CallToolRequest(request);
         let mut request = peer
             .send_cancellable_request(request, PeerRequestOptions::no_options())

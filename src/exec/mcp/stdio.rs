@@ -29,7 +29,7 @@ use crate::credential::Attachment;
 use crate::process::{Lifeline, Streams};
 
 /// After so many lines in a row that aren't JSON-RPC, the program is no MCP server.
-const MOST_GARBAGE: usize = 1000;
+pub(super) const MOST_GARBAGE: usize = 1000;
 /// More of a line is read than is kept, so that a secret that the cut would split is redacted.
 const LONGEST_STDERR_LINE: usize = 64 << 10;
 const SHOWN_STDERR_LINE: usize = 4096;
@@ -247,7 +247,7 @@ impl Transport<RoleClient> for StdioTransport {
 }
 
 /// Keeps the last lines of stderr for errors, and logs all of them for debugging.
-async fn read_stderr(
+pub(super) async fn read_stderr(
     provider: Arc<str>,
     stderr: ChildStderr,
     attachment: Arc<Attachment>,

@@ -51,6 +51,7 @@ pub async fn run(shared: Arc<Shared>, reloader: Arc<Reloader>) {
             METRICS.remove_provider(gone);
         }
         known = names;
+        sweep(&shared);
         // Dropping it, at the next reload, ends the tasks of this snapshot.
         let _tasks = discover_all(&shared, &reloader);
         loop {
@@ -61,10 +62,18 @@ pub async fn run(shared: Arc<Shared>, reloader: Arc<Reloader>) {
                     }
                     break;
                 }
-                () = tokio::time::sleep(SWEEP_INTERVAL) => shared.services.runtime.sessions.sweep(),
+                () = tokio::time::sleep(SWEEP_INTERVAL) => sweep(&shared),
             }
         }
     }
+}
+
+/// Ends sessions that are idle, and those of providers that a reload has removed.
+fn sweep(shared: &Shared) {
+    shared.services.runtime.sessions.sweep();
+    let snapshot = shared.current.load();
+    let exists = |name: &str| snapshot.catalog.mcp_server(name).is_some();
+    shared.services.provider_sessions.sweep(exists);
 }
 
 /// Ends the waits of calls when discovery ends, by an abort, too.

@@ -18,7 +18,7 @@ use super::run::{Process, Serving};
 use super::signals::StartingSignals;
 use super::supervision::supervise;
 use crate::api::providers::ProviderStates;
-use crate::api::{Discovery, RunningCalls, Services};
+use crate::api::{Discovery, ProviderSessions, RunningCalls, Services};
 use crate::call::Counting;
 use crate::config::Settings;
 use crate::error::{Code, Failure};
@@ -67,6 +67,7 @@ impl Composed {
                 }),
                 counting: Counting::InMemory,
                 mcp_calls: RunningCalls::default(),
+                provider_sessions: ProviderSessions::default(),
             }),
             provider_states,
             most_connections: server.most_connections,

@@ -21,6 +21,7 @@ impl Process {
         self.drain_connections(draining.successor.as_ref()).await;
         let services = &self.shared.services;
         drain::abandon_calls(&services.abandon).await;
+        services.provider_sessions.clear();
         exec::mcp::close_all(&services.runtime).await;
         self.end_descendants();
         services.audit.flush();
@@ -61,6 +62,7 @@ impl Process {
         self.shared.ready.store(false, Ordering::Release);
         // Before the listeners close, so that responses from now on end their connections.
         let _ = self.shutdown.send(true);
+        self.shared.services.provider_sessions.drain();
         if draining.successor.is_none() {
             // The admin listener goes on: it says that the process drains.
             notify::stopping();

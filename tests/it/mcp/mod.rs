@@ -191,7 +191,7 @@ pub fn with_result(message: &Value, headers: &str, result: &Value) -> String {
     )
 }
 
-fn told(message: &Value, text: &str) -> String {
+pub fn told(message: &Value, text: &str) -> String {
     let result = json!({"content": [{"type": "text", "text": text}]});
     with_result(message, "", &result)
 }

@@ -42,6 +42,10 @@ fn main() {
             note(&message);
             continue;
         }
+        if message["method"].is_null() {
+            take_answer(&message);
+            continue;
+        }
         if mode == "late" && message["method"] == "server/discover" {
             unanswered = Some(message);
             continue;
@@ -129,6 +133,18 @@ fn answer(mode: &str, message: &Value) {
         ),
         "tools/list" => list(mode, &id, &message["params"]["cursor"]),
         "tools/call" => call(mode, &id, &message["params"]),
+        // Each repeats the secret that the server was given.
+        "resources/read" => {
+            let given = std::env::var("GIVEN").unwrap_or_default();
+            reply(
+                &id,
+                json!({"contents": [{"uri": "test://given", "text": given}]}),
+            );
+        }
+        "prompts/get" => {
+            let given = std::env::var("GIVEN").unwrap_or_default();
+            error(&id, -32602, &format!("no prompt for {given}"));
+        }
         method => error(&id, -32601, &format!("no such method: {method}")),
     }
 }
@@ -155,7 +171,7 @@ fn list(mode: &str, id: &Value, cursor: &Value) {
         );
     }
     let mut tools: Vec<Value> = [
-        "echo", "env", "pid", "fail", "error", "crash", "child", "change", "large", "steps",
+        "echo", "env", "pid", "fail", "error", "crash", "child", "change", "large", "steps", "ask",
     ]
     .iter()
     .map(|name| tool(name, json!({})))
@@ -277,20 +293,12 @@ fn call(mode: &str, id: &Value, params: &Value) {
             report_steps(&params["_meta"]["progressToken"]);
             reply(id, content("done"));
         }
+        "ask" => ask(id),
         "crash" => {
             say_on_stderr("crashing now");
             std::process::abort();
         }
-        // A grandchild in a session of its own.
-        "child" => {
-            let child = std::process::Command::new("setsid")
-                .args(["sleep", "3600"])
-                .spawn();
-            reply(
-                id,
-                content(&child.map(|child| child.id()).unwrap_or(0).to_string()),
-            );
-        }
+        "child" => reply(id, content(&start_grandchild().to_string())),
         "change" => {
             CHANGED.store(true, std::sync::atomic::Ordering::SeqCst);
             write(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
@@ -298,6 +306,43 @@ fn call(mode: &str, id: &Value, params: &Value) {
         }
         name => error(id, -32602, &format!("no such tool: {name}")),
     }
+}
+
+/// Calls of `ask` that wait for the client's answer, by the id of the question.
+static QUESTIONS: std::sync::Mutex<Vec<(Value, Value)>> = std::sync::Mutex::new(Vec::new());
+
+/// Asks the client. The call ends with its answer.
+fn ask(call: &Value) {
+    let question = json!(format!("question-{call}"));
+    if let Ok(mut questions) = QUESTIONS.lock() {
+        questions.push((question.clone(), call.clone()));
+    }
+    let params = json!({"messages": [], "maxTokens": 5});
+    let message = json!({"jsonrpc": "2.0", "id": question, "method": "sampling/createMessage", "params": params});
+    write(&message.to_string());
+}
+
+fn take_answer(message: &Value) {
+    let Ok(mut questions) = QUESTIONS.lock() else {
+        return;
+    };
+    if let Some(at) = questions.iter().position(|(id, _)| *id == message["id"]) {
+        let (_, call) = questions.remove(at);
+        let said = message["result"]["content"]["text"].as_str();
+        let said = said.unwrap_or("nothing");
+        reply(
+            &call,
+            json!({"content": [{"type": "text", "text": format!("you said {said}")}]}),
+        );
+    }
+}
+
+/// A grandchild in a session of its own: its id.
+fn start_grandchild() -> u32 {
+    let child = std::process::Command::new("setsid")
+        .args(["sleep", "3600"])
+        .spawn();
+    child.map(|child| child.id()).unwrap_or(0)
 }
 
 /// Three notifications of progress.

@@ -1,0 +1,337 @@
+//! `/mcp/{provider}`: an MCP server of the catalogue as it is, under the caller's scopes and with
+//! the server's own names.
+//!
+//! | Client | Server | What happens |
+//! |---|---|---|
+//! | handshake era | the same | each client session has its own session or program (`session.rs`) |
+//! | stateless era | the same, behind a URL | each request is one request (`stateless.rs`) |
+//! | stateless era | the same, a program | requests of one caller share a program |
+//! | stateless era | handshake era | ati initializes, and requests of one caller share that session |
+//! | handshake era | stateless era only | refused at `initialize` |
+
+mod events;
+mod passing;
+mod session;
+mod sessions;
+mod stateless;
+mod upstream;
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Method};
+use percent_encoding::percent_decode_str;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+pub use sessions::ProviderSessions;
+
+use super::mcp::{check_origin, http as framing};
+use super::{Reply, Request, Services, context};
+use crate::auth::Identity;
+use crate::call::{RelayRecord, Relayed};
+use crate::catalog::Provider;
+use crate::credential::UsedSecrets;
+use crate::error::{CallError, ExecError, Refusal, RpcError, RpcRefusal};
+use crate::exec::mcp::McpError;
+use crate::exec::mcp::relay::UpstreamMessage;
+use crate::mcp::{self, ClientRequest, Era, PARAM_PREFIX, Received};
+use crate::request_id::RequestId;
+use crate::snapshot::Snapshot;
+use crate::spool::Spooled;
+use crate::telemetry::trail::CallTrail;
+use passing::Passing;
+
+/// Headers of the protocol that a server is sent as the client sent them.
+const FORWARDED: [&str; 4] = [
+    "mcp-protocol-version",
+    "mcp-method",
+    "mcp-name",
+    "last-event-id",
+];
+/// Arguments of a longer message aren't recorded.
+const LONGEST_RECORDED: usize = 64 << 10;
+/// Bytes of a provider's name in an error.
+const LONGEST_NAME: usize = 256;
+
+/// One request of a client.
+struct Exchange {
+    provider: Arc<Provider>,
+    identity: Arc<Identity>,
+    snapshot: Arc<Snapshot>,
+    services: Arc<Services>,
+    trail: Arc<CallTrail>,
+    secrets: UsedSecrets,
+    request_id: RequestId,
+    headers: HeaderMap,
+    upstream_url: Option<String>,
+}
+
+pub(super) async fn answer(
+    request: Request,
+    identity: &Arc<Identity>,
+    snapshot: &Arc<Snapshot>,
+    services: &Arc<Services>,
+) -> Result<Reply, Refusal> {
+    let headers = &request.parts.headers;
+    check_origin(headers, &snapshot.settings.mcp)?;
+    let segment = request.path().rsplit('/').next().unwrap_or_default();
+    let name = percent_decode_str(segment).decode_utf8_lossy();
+    let Some(provider) = snapshot.catalog.mcp_server(&name) else {
+        let name = name.chars().take(LONGEST_NAME).collect();
+        return Err(Refusal::NoSuchProvider(name));
+    };
+    let url = headers.get(super::call::UPSTREAM_URL);
+    let exchange = Exchange {
+        provider: provider.clone(),
+        identity: identity.clone(),
+        snapshot: snapshot.clone(),
+        services: services.clone(),
+        trail: request.trail.clone(),
+        secrets: UsedSecrets::default(),
+        request_id: request.id,
+        headers: headers.clone(),
+        upstream_url: url.map(|url| String::from_utf8_lossy(url.as_bytes()).into_owned()),
+    };
+    match request.parts.method {
+        Method::GET => session::listen(exchange).await,
+        Method::DELETE => session::delete(&exchange),
+        _ => post(request, exchange).await,
+    }
+}
+
+async fn post(request: Request, exchange: Exchange) -> Result<Reply, Refusal> {
+    if !framing::is_json(&exchange.headers) {
+        return Err(Refusal::NotJson);
+    }
+    let (snapshot, services) = (&exchange.snapshot, &exchange.services);
+    let id = request.id;
+    let body = framing::read(request.body, &exchange.headers, snapshot, services, id).await?;
+    let received = match exchange.receive(body.clone()).await {
+        Ok(received) => received,
+        Err(refused) => return Err(refusal(stateless::with_versions(refused, &exchange).await)),
+    };
+    let mut abandoned = services.abandon.subscribe();
+    let answering = async {
+        let text = body.in_memory().unwrap_or_default();
+        match received {
+            Received::Request(request) => {
+                let answered = match request.era {
+                    Era::Handshake if request.method == "initialize" => {
+                        session::initialize(&request, text, &exchange).await
+                    }
+                    Era::Handshake => session::request(&request, text, &exchange).await,
+                    Era::Stateless => stateless::request(&request, text, &exchange).await,
+                };
+                answered.map_err(|error| refusal(request.refuse(error)))
+            }
+            Received::Cancelled { id } => session::notify(text, Some(&id), &exchange).await,
+            Received::Nothing => session::notify(text, None, &exchange).await,
+        }
+    };
+    tokio::select! {
+        answered = answering => answered,
+        // The process ends. The request is dropped, and its audit line says so.
+        _ = abandoned.wait_for(|end| *end) => Err(Refusal::Overloaded),
+    }
+}
+
+fn refusal(refused: RpcRefusal) -> Refusal {
+    Refusal::Rpc(Box::new(refused))
+}
+
+impl Exchange {
+    fn relayed(&self) -> Relayed<'_> {
+        Relayed {
+            provider: &self.provider,
+            identity: &self.identity,
+            upstream_url: self.upstream_url.as_deref(),
+            request_id: self.request_id,
+            trail: &self.trail,
+            secrets: &self.secrets,
+            context: context(&self.snapshot, &self.services),
+        }
+    }
+
+    async fn receive(&self, body: Spooled) -> Result<Received, RpcRefusal> {
+        if body.len() <= crate::call::SMALL_TEXT as u64 {
+            return Received::read(body.in_memory().unwrap_or_default(), Some(&self.headers));
+        }
+        let (era, headers) = (mcp::era_of_headers(&self.headers), self.headers.clone());
+        let read = move || Received::read(body.in_memory().unwrap_or_default(), Some(&headers));
+        let context = context(&self.snapshot, &self.services);
+        let done = context.work(&self.identity).run(read).await;
+        done.map_err(|error| RpcRefusal {
+            error: RpcError::Busy(error.to_string()),
+            era,
+            id: None,
+        })?
+    }
+
+    /// The headers that the server is sent.
+    fn forwarded(&self) -> HeaderMap {
+        let is_forwarded = |name: &str| FORWARDED.contains(&name) || name.starts_with(PARAM_PREFIX);
+        let headers = self.headers.iter();
+        headers
+            .filter(|(name, _)| is_forwarded(name.as_str()))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    }
+
+    /// Scope, limit and record of a request. `Err(Ok(_))` is an answer of ati's own.
+    fn begin(
+        &self,
+        request: &ClientRequest,
+        text: &[u8],
+        is_bridged: bool,
+    ) -> Result<Passing, Result<Reply, RpcError>> {
+        let relayed = self.relayed();
+        let denied = |error| Err(RpcError::Call(Box::new(error)));
+        let record = if request.method == "tools/call" {
+            let name = request.name.as_deref().unwrap_or_default();
+            let tool = relayed.tool(name);
+            self.trail.resolved(&tool.name);
+            let args = request.arguments.as_deref().map(RawValue::get);
+            let args = recorded(args.unwrap_or("{}"));
+            let known = tool.tool.cloned();
+            let record = RelayRecord::new(tool.name.clone(), known, &args, &relayed);
+            if let Err(error) = relayed.admit(&tool) {
+                record.write(Some(Err(&error)), &self.services.audit);
+                return Err(match error {
+                    // The model reads it.
+                    CallError::RateLimited { .. } => Ok(self.failed(request, &error)),
+                    error => denied(error),
+                });
+            }
+            Some(record)
+        } else {
+            let authorized = relayed.authorize();
+            let is_recorded = is_recorded(&request.method);
+            let record = is_recorded.then(|| {
+                let name = format!("{}:{}", self.provider.name, request.method);
+                RelayRecord::new(name, None, &recorded_params(text), &relayed)
+            });
+            if let Err(error) = authorized {
+                if let Some(record) = record {
+                    record.write(Some(Err(&error)), &self.services.audit);
+                }
+                return Err(denied(error));
+            }
+            record
+        };
+        Ok(self.passing(
+            request.id.get(),
+            &request.method,
+            request.era,
+            record,
+            is_bridged,
+        ))
+    }
+
+    fn passing(
+        &self,
+        id: &str,
+        method: &str,
+        era: Era,
+        record: Option<RelayRecord>,
+        is_bridged: bool,
+    ) -> Passing {
+        Passing {
+            id: id.into(),
+            method: method.to_owned(),
+            era,
+            provider: self.provider.clone(),
+            identity: self.identity.clone(),
+            snapshot: self.snapshot.clone(),
+            services: self.services.clone(),
+            trail: self.trail.clone(),
+            record,
+            is_bridged,
+        }
+    }
+
+    /// A call that failed, as a result.
+    fn failed(&self, request: &ClientRequest, error: &CallError) -> Reply {
+        let text = failure_text(request.id.get(), &request.method, request.era, error);
+        self.trail.failed(crate::telemetry::trail::CallFailure {
+            label: error.outcome(),
+            upstream: error.upstream_failure(),
+        });
+        Reply::from_json(text.into())
+    }
+
+    /// Ends a request that the server didn't answer.
+    fn no_answer(
+        &self,
+        request: &ClientRequest,
+        mut passing: Passing,
+        error: CallError,
+    ) -> Result<Reply, RpcError> {
+        passing.end(Some(&error));
+        if request.method == "tools/call" && !is_protocol_error(&error) {
+            return Ok(self.failed(request, &error));
+        }
+        Err(self.error(error))
+    }
+
+    fn error(&self, error: CallError) -> RpcError {
+        if is_protocol_error(&error) {
+            RpcError::Call(Box::new(error))
+        } else {
+            RpcError::Upstream(Box::new(error))
+        }
+    }
+}
+
+fn exec_error(error: McpError) -> CallError {
+    CallError::Exec(ExecError::from(error))
+}
+
+fn is_protocol_error(error: &CallError) -> bool {
+    matches!(
+        error,
+        CallError::UpstreamUrl(_) | CallError::UpstreamDenied(_) | CallError::OutOfScope(_)
+    )
+}
+
+/// The answer to a request that failed: of a tool call a result, so that the model reads it.
+fn failure_text(id: &str, method: &str, era: Era, error: &CallError) -> Vec<u8> {
+    if method == "tools/call" {
+        let mut result = json!({
+            "content": [{"type": "text", "text": format!("Error: {error}")}],
+            "isError": true,
+        });
+        if era == Era::Stateless {
+            result["resultType"] = "complete".into();
+        }
+        return format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}").into_bytes();
+    }
+    let error = RpcError::Upstream(Box::new(error.clone()));
+    mcp::failure(Some(id), era, &error)
+}
+
+/// Requests that read or change something are recorded; those that only describe aren't.
+fn is_recorded(method: &str) -> bool {
+    let describes = [
+        "initialize",
+        "server/discover",
+        "ping",
+        "logging/setLevel",
+        "subscriptions/listen",
+    ];
+    !method.ends_with("/list") && !describes.contains(&method)
+}
+
+fn recorded(args: &str) -> Map<String, Value> {
+    if args.len() > LONGEST_RECORDED {
+        return Map::new();
+    }
+    serde_json::from_str(args).unwrap_or_default()
+}
+
+fn recorded_params(text: &[u8]) -> Map<String, Value> {
+    let message = UpstreamMessage::read(text);
+    let params = message.and_then(|message| message.params);
+    let mut params = recorded(params.map_or("{}", RawValue::get));
+    params.shift_remove("_meta");
+    params
+}

@@ -1,0 +1,148 @@
+//! Requests of clients that speak to an MCP server itself (`/mcp/{provider}`): the same checks,
+//! limits and records as for a call of one of its tools.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::{Call, Context, check_end, limit, mcp, upstream_override};
+use crate::auth::Identity;
+use crate::catalog::{Provider, RelayedTool, Tool};
+use crate::credential::{Lookup, UsedSecrets};
+use crate::error::{CallError, ExecError};
+use crate::exec::ExecContext;
+use crate::exec::mcp::Target;
+use crate::request_id::RequestId;
+use crate::telemetry::audit::{self, Audit, AuditEntry};
+use crate::telemetry::trail::CallTrail;
+
+/// Who asks, and of which server.
+#[derive(Clone, Copy)]
+pub struct Relayed<'a> {
+    pub provider: &'a Arc<Provider>,
+    pub identity: &'a Arc<Identity>,
+    pub upstream_url: Option<&'a str>,
+    pub request_id: RequestId,
+    pub trail: &'a CallTrail,
+    pub secrets: &'a UsedSecrets,
+    pub context: Context<'a>,
+}
+
+impl<'a> Relayed<'a> {
+    fn call(&self) -> Call<'a> {
+        let customer = self.identity.customer_id.as_deref();
+        Call {
+            provider: self.provider,
+            tool: None,
+            identity: self.identity,
+            lookup: Lookup::tool(self.context.keyring, customer),
+            upstream_override: None,
+            native: true,
+            request_id: self.request_id,
+            trail: self.trail,
+            secrets: self.secrets,
+            context: self.context,
+        }
+    }
+
+    /// Whether the caller may use this server at all.
+    pub fn authorize(&self) -> Result<(), CallError> {
+        check_end(self.identity)?;
+        let (catalog, scopes) = (self.context.catalog, &self.identity.scopes);
+        if catalog.allows_server(self.provider, scopes) {
+            Ok(())
+        } else {
+            Err(CallError::OutOfScope(self.provider.name.clone()))
+        }
+    }
+
+    /// The tool of this name. Whether the caller may call it is for [`Self::admit`] to say.
+    pub fn tool(&self, remote_name: &str) -> RelayedTool<'a> {
+        let catalog = self.context.catalog;
+        catalog.relayed_tool(self.provider, remote_name, &self.identity.scopes)
+    }
+
+    /// Whether the caller may call this tool now. Counts the call against its limits.
+    pub fn admit(&self, tool: &RelayedTool<'_>) -> Result<(), CallError> {
+        check_end(self.identity)?;
+        if !tool.is_allowed() {
+            return Err(CallError::OutOfScope(tool.name.clone()));
+        }
+        limit(&self.call(), &tool.name)
+    }
+
+    /// The server, with the caller's credential.
+    pub fn target(&self) -> Result<Arc<Target>, CallError> {
+        let mut call = self.call();
+        call.upstream_override = self
+            .upstream_url
+            .map(|url| upstream_override::check(url, self.provider, &call.lookup))
+            .transpose()?;
+        Ok(mcp::target(&call).map_err(ExecError::from)?)
+    }
+
+    pub fn exec_context(&self) -> ExecContext<'a> {
+        self.call().exec_context()
+    }
+}
+
+/// What is recorded of a request when it ends.
+pub struct RelayRecord {
+    name: String,
+    tool: Option<Arc<Tool>>,
+    args: Box<RawValue>,
+    identity: Arc<Identity>,
+    request_id: RequestId,
+    started: Instant,
+}
+
+impl RelayRecord {
+    /// `name` is a tool of the catalogue, or a provider and a method.
+    pub fn new(
+        name: String,
+        tool: Option<Arc<Tool>>,
+        args: &Map<String, Value>,
+        relayed: &Relayed<'_>,
+    ) -> Self {
+        RelayRecord {
+            name,
+            tool,
+            args: audit::redact(args),
+            identity: relayed.identity.clone(),
+            request_id: relayed.request_id,
+            started: Instant::now(),
+        }
+    }
+
+    /// Counts the call and writes its audit line. None: the client left before the answer.
+    pub fn write(&self, outcome: Option<Result<(), &CallError>>, audit: &Audit) {
+        let (label, error) = match outcome {
+            Some(Ok(())) => ("ok", None),
+            Some(Err(error)) => (error.outcome(), Some(error.audit_text())),
+            None => (
+                "abandoned",
+                Some("abandoned: the caller left, or the process ended".to_owned()),
+            ),
+        };
+        let took = self.started.elapsed();
+        if let Some(tool) = &self.tool {
+            tool.metrics.observe(label, took.as_secs_f64());
+        }
+        audit.record(&AuditEntry {
+            ts: audit::timestamp(SystemTime::now()),
+            tool: &self.name,
+            args: &self.args,
+            status: if error.is_none() { "ok" } else { "error" },
+            duration_ms: took.as_millis() as u64,
+            agent_sub: &self.identity.subject,
+            job_id: self.identity.job_id.as_deref(),
+            sandbox_id: self.identity.sandbox_id.as_deref(),
+            request_id: Some(self.request_id),
+            file: None,
+            error: error
+                .map(|error| crate::text::clip_chars(&error, audit::LONGEST_ERROR).to_owned()),
+        });
+    }
+}
