@@ -8,7 +8,8 @@ limit. With --answers the two call a tool with `extract = "$..a"` on an answer o
 because the machine's own state changes meanwhile.
 
 Told are the third caller's median and 99th percentile of each, and two ratios of the 99th percentiles: to quiet, and to the machine
-being busy with something else. What the second one doesn't explain is the edge's own doing.
+being busy with something else. What the second one doesn't explain is the edge's own doing. On a machine with other work of its own
+none of these mean much. The last lines do: the CPU time of a costly call by thread. What is on a worker is what others can wait for.
 """
 
 import argparse, collections, http.client, http.server, json, multiprocessing, os, socket, statistics, subprocess, tempfile, time
@@ -104,7 +105,7 @@ def main():
         command = [str(options.binary), "proxy", "--port", str(port), "--ati-dir", name, "--enable-passthrough"]
         edge = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            run(port, options)
+            run(port, edge.pid, options)
         finally:
             edge.terminate()
             edge.wait()
@@ -149,7 +150,31 @@ def measure_with(port, seconds, target, arguments):
     return measured, outcomes
 
 
-def run(port, options):
+def cpu_by_thread(pid):
+    """Nanoseconds, by the threads' names without their numbers."""
+    used = collections.Counter()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            name = (task / "comm").read_text().strip().rstrip("-0123456789")
+            used[name] += int((task / "schedstat").read_text().split()[0])
+        except FileNotFoundError:
+            pass
+    return used
+
+
+def tell_cpu(port, pid, tool, args, times=8):
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    call(connection, tool, args)
+    before = cpu_by_thread(pid)
+    for _ in range(times):
+        call(connection, tool, args)
+    used = cpu_by_thread(pid)
+    used.subtract(before)
+    shares = [f"{name} {ns / times / 1e6:.2f} ms" for name, ns in used.most_common() if ns / times > 50_000]
+    print(f"CPU time of a call of {tool}: {', '.join(shares)}")
+
+
+def run(port, pid, options):
     for _ in range(200):
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
@@ -177,6 +202,8 @@ def run(port, options):
               f"  p99 ratio to quiet {p99(after) / p99(alone):.2f} (a busy machine alone {p99(counting) / p99(alone):.2f}), "
               f"to a busy machine {p99(after) / p99(counting):.2f}")
     print("costly calls meanwhile:", ", ".join(f"{tool} {status}: {n}" for (tool, status), n in outcomes.items()))
+    for tool, args in dict(costly).items():
+        tell_cpu(port, pid, tool, args)
 
 
 def add(all, measured):
