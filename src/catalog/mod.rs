@@ -4,6 +4,7 @@ pub mod captures;
 pub mod cli;
 mod cost;
 pub mod files;
+mod in_order;
 mod invocation;
 pub mod listing_cache;
 pub mod mcp;
@@ -38,7 +39,6 @@ pub use unlisted::Unlisted;
 
 use crate::auth::Scopes;
 use crate::config::{ManifestFile, Origin};
-use crate::derived_key::KeyBuilder;
 use crate::egress;
 use crate::error::Problem;
 use mcp::{Listing, Listings};
@@ -265,38 +265,6 @@ impl Catalog {
     /// Tools that a caller with these scopes may use.
     pub fn visible<'a>(&'a self, scopes: &'a Scopes) -> impl Iterator<Item = &'a Arc<Tool>> {
         self.public().filter(|tool| tool.is_allowed(scopes))
-    }
-
-    /// The same in the order of their names, from behind this one.
-    pub fn visible_after<'a>(
-        &'a self,
-        scopes: &'a Scopes,
-        after: Option<&str>,
-    ) -> impl Iterator<Item = &'a Arc<Tool>> {
-        let order = self.by_order.get_or_init(|| {
-            let mut order: Box<[usize]> = (0..self.tools.len()).collect();
-            order.sort_by(|a, b| self.tools[*a].name.cmp(&self.tools[*b].name));
-            order
-        });
-        let is_before =
-            |at: &usize| after.is_some_and(|after| self.tools[*at].name.as_str() <= after);
-        let begin = order.partition_point(is_before);
-        let tools = order[begin..].iter().map(|at| &self.tools[*at]);
-        tools
-            .filter(|tool| !tool.provider.internal && !tool.provider.is_expired())
-            .filter(|tool| tool.is_allowed(scopes))
-    }
-
-    /// Changes with what clients are shown of the tools, and with nothing else.
-    pub fn fingerprint(&self) -> &str {
-        self.fingerprint.get_or_init(|| {
-            let mut key = KeyBuilder::new("catalogue");
-            for tool in self.public() {
-                key.add((&tool.name, &tool.description, &tool.scope));
-                key.add(tool.input_schema().to_string());
-            }
-            hex::encode(&key.finish()[..8])
-        })
     }
 
     /// By name, or by an alias in which a `_` or a `__` stands for the `:` between provider and

@@ -1,6 +1,6 @@
 //! Routes progress notifications of a server to the call that each is about.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use parking_lot::Mutex;
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
@@ -13,13 +13,30 @@ const QUEUED_REPORTS: usize = 16;
 
 /// The queue of each call that wants reports, by the token that the call was sent with.
 #[derive(Default)]
-pub struct ProgressRoutes(Mutex<HashMap<ProgressToken, mpsc::Sender<Progress>>>);
+pub struct ProgressRoutes(Mutex<Routes>);
+
+#[derive(Default)]
+struct Routes {
+    queues: HashMap<ProgressToken, mpsc::Sender<Progress>>,
+    /// The last reports that no call waited for. A call knows its token only once it is sent, and
+    /// its server may be quicker.
+    early: VecDeque<(ProgressToken, Progress)>,
+}
 
 impl ProgressRoutes {
     /// The reports of one call, from now on.
     pub fn follow(&self, token: ProgressToken) -> ProgressReports<'_> {
         let (sender, queue) = mpsc::channel(QUEUED_REPORTS);
-        self.0.lock().insert(token.clone(), sender);
+        let mut routes = self.0.lock();
+        routes.early.retain(|(known, progress)| {
+            let is_own = *known == token;
+            if is_own {
+                let _ = sender.try_send(progress.clone());
+            }
+            !is_own
+        });
+        routes.queues.insert(token.clone(), sender);
+        drop(routes);
         ProgressReports {
             routes: self,
             token,
@@ -33,9 +50,16 @@ impl ProgressRoutes {
             total: notification.total,
             message: notification.message,
         };
-        if let Some(queue) = self.0.lock().get(&notification.progress_token) {
+        let mut routes = self.0.lock();
+        if let Some(queue) = routes.queues.get(&notification.progress_token) {
             let _ = queue.try_send(progress);
+            return;
         }
+        if routes.early.len() == QUEUED_REPORTS {
+            routes.early.pop_front();
+        }
+        let early = (notification.progress_token, progress);
+        routes.early.push_back(early);
     }
 }
 
@@ -58,6 +82,6 @@ impl ProgressReports<'_> {
 
 impl Drop for ProgressReports<'_> {
     fn drop(&mut self) {
-        self.routes.0.lock().remove(&self.token);
+        self.routes.0.lock().queues.remove(&self.token);
     }
 }
