@@ -8,9 +8,8 @@ use futures::StreamExt as _;
 use super::body::{Beginning, Body, BodyError};
 use super::pace;
 use crate::auth::Identity;
-use crate::call::payload::failed;
 use crate::call::payload::{
-    CallWithFile, IncomingCall, Learned, takes_file, too_much_text, uploader,
+    CallWithFile, IncomingCall, Learned, failed, takes_file, too_much_text, uploader,
 };
 use crate::call::{self, Context};
 use crate::error::{CallError, Shortage};
@@ -165,7 +164,8 @@ fn unread(error: BodyError) -> CallError {
             CallError::Busy(Shortage::Memory)
         }
         BodyError::NotSpooled(SpoolError::QuotaExceeded { .. }) => CallError::Busy(Shortage::Spool),
-        BodyError::NotSpooled(error) if error.is_disk_full() => failed(FilesError::NoSpace),
+        // The machine's fault, not the caller's.
+        BodyError::NotSpooled(error @ SpoolError::Disk(_)) => failed(FilesError::from(error)),
         e => CallError::UnreadableBody(e.to_string()),
     }
 }

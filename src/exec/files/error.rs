@@ -40,7 +40,7 @@ pub enum FilesError {
     /// There may be a place for the file later.
     #[error("Too busy: {0}")]
     Busy(Shortage),
-    #[error("The disk of ati's machine is full: there is no place for the file")]
+    #[error("No space left on the disk of ati's machine")]
     NoSpace,
     #[error("The file can't be kept: {0}")]
     Disk(String),
@@ -329,7 +329,7 @@ mod tests {
             (
                 FilesError::NoSpace,
                 507,
-                "The disk of ati's machine is full: there is no place for the file",
+                "No space left on the disk of ati's machine",
             ),
         ] {
             let error = CallError::from(ExecError::from(error));

@@ -243,7 +243,7 @@ fn disk_that_is_full_fails_the_transfer_and_no_other_call() {
     for _ in 0..2 {
         let answer = send(&proxy, "PUT", "/files", &[], &bytes(8 << 20));
         assert_eq!(answer.status, 507, "{}", answer.text());
-        assert!(answer.text().contains("is full"), "{}", answer.text());
+        assert!(answer.text().contains("No space left"), "{}", answer.text());
         let answer = proxy.call(None, DOWNLOAD, json!({"url": files.url()}));
         assert_eq!(answer.status, 507, "{}", answer.text());
         eventually("room for a small file", || {
