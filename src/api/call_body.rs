@@ -63,6 +63,7 @@ async fn read_within(
         read: 0,
         started: Instant::now(),
         tool,
+        is_file_call: false,
         identity,
         context,
     };
@@ -80,9 +81,9 @@ async fn read_within(
     while let Some(piece) = body.next().await {
         incoming.push(&piece.map_err(unread)?).await?;
     }
-    let is_named = incoming.tool.is_some();
+    let is_file_call = incoming.is_file_call;
     let finished = incoming.call.finish().await;
-    let finished = finished.map_err(|error| told(error, is_named, context));
+    let finished = finished.map_err(|error| told(error, is_file_call, context));
     finished.map(CallBody::WithFile)
 }
 
@@ -92,6 +93,8 @@ struct Incoming<'a> {
     started: Instant,
     /// The tool's name, once it is known.
     tool: &'a mut Option<String>,
+    /// It has a file, or is for a tool that takes one.
+    is_file_call: bool,
     identity: &'a Identity,
     context: &'a Context<'a>,
 }
@@ -109,38 +112,45 @@ impl Incoming<'_> {
             return Err(unread(BodyError::TooSlow(time)));
         }
         let too_long = || unread(BodyError::TooLarge(context.limits.max_call_bytes));
-        let named = &mut *self.tool;
+        let (named, is_file_call) = (&mut *self.tool, &mut self.is_file_call);
         let allow = |learned| match learned {
             Learned::ToolName(name) => {
                 let tool = context.catalog.find(&name);
                 let tool = tool.ok_or_else(|| CallError::UnknownTool(name.clone()))?;
                 *named = Some(name);
                 call::authorize(tool, identity)?;
-                if takes_file(tool) {
+                *is_file_call = takes_file(tool);
+                if *is_file_call {
                     Ok(())
                 } else {
                     Err(too_long())
                 }
             }
-            // The tool's name may come after the file.
-            Learned::File if named.is_some() || uploader(context.catalog, identity).is_some() => {
-                Ok(())
+            Learned::File => {
+                // The tool's name may come after the file.
+                *is_file_call |= uploader(context.catalog, identity).is_some();
+                if *is_file_call {
+                    Ok(())
+                } else {
+                    Err(too_long())
+                }
             }
-            Learned::File => Err(too_long()),
         };
         let pushed = self.call.push(piece, context, allow).await;
-        let is_named = self.tool.is_some();
-        pushed.map_err(|error| told(error, is_named, context))
+        let is_file_call = self.is_file_call;
+        pushed.map_err(|error| told(error, is_file_call, context))
     }
 }
 
-/// `None`: there is too much text besides the file. Before the tool is known, that is a call which
-/// is too long.
-fn told(error: Option<CallError>, is_named: bool, context: &Context<'_>) -> CallError {
+/// `None`: there is too much text besides the file. What isn't known to be the call of a file tool
+/// is a call that is too long, whatever else is wrong with it.
+fn told(error: Option<CallError>, is_file_call: bool, context: &Context<'_>) -> CallError {
     match error {
+        None | Some(CallError::InvalidRequest(_)) if !is_file_call => {
+            unread(BodyError::TooLarge(context.limits.max_call_bytes))
+        }
         Some(error) => error,
-        None if is_named => too_much_text(),
-        None => unread(BodyError::TooLarge(context.limits.max_call_bytes)),
+        None => too_much_text(),
     }
 }
 

@@ -1,5 +1,5 @@
-//! The file of a call. It comes as base64 inside of the call's JSON, and is taken out while the text
-//! comes in, so that neither stands in memory. Or it came before, and the call has its id.
+//! The file of a call. It comes as base64 inside of the call's JSON, and is taken out while the
+//! text comes in, so that neither stands in memory. Or it came before, and the call has its id.
 
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ impl IncomingCall {
         let events = self.scanner.push(piece).map_err(unscanned)?;
         for event in events {
             match event {
-                Event::Told { text, .. } => allow(Learned::ToolName(text))?,
+                Event::Found { text, .. } => allow(Learned::ToolName(text))?,
                 Event::Begin { .. } => {
                     allow(Learned::File)?;
                     self.file = Some(incoming(context));

@@ -12,8 +12,8 @@
 //! assert_eq!(rest, br#"{"args":{"content_base64":null,"filename":"f"}}"#);
 //! ```
 //!
-//! Brackets, commas, colons and quotes are checked here. Numbers, words and the text of kept strings
-//! are not: what was kept has to be parsed anyway, and that finds the rest.
+//! Brackets, commas, colons and quotes are checked here. Numbers, words and the text of kept
+//! strings are not: what was kept has to be parsed anyway, and that finds the rest.
 
 mod base64;
 mod path;
@@ -50,7 +50,7 @@ pub enum ScanError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A member of [`Scanner::tell`], if it is a string.
-    Told { path: Vec<String>, text: String },
+    Found { path: Vec<String>, text: String },
     /// A member of [`Scanner::divert`] begins: names, and numbers for places in a list.
     Begin { path: Vec<String> },
     /// Decoded bytes of the member that began last. No longer than the piece of text was.
@@ -102,7 +102,7 @@ struct Text {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Key,
-    Told,
+    Reported,
     Plain,
 }
 
@@ -148,7 +148,7 @@ impl Scanner {
 
     /// Tells the string at this path as soon as it is there. It stays in the text too.
     pub fn tell(mut self, path: &str) -> Self {
-        self.tracker.add(Pattern::new(path, Wanted::Told));
+        self.tracker.add(Pattern::new(path, Wanted::Reported));
         self
     }
 
@@ -283,7 +283,7 @@ impl Scanner {
                     self.state = State::Payload(Box::new(Payload::new(member)));
                     return self.keep(HOLE);
                 }
-                Some(Wanted::Told) => State::Text(Text::new(Role::Told, self.kept.len())),
+                Some(Wanted::Reported) => State::Text(Text::new(Role::Reported, self.kept.len())),
                 None => State::Text(Text::new(Role::Plain, self.kept.len())),
             },
             b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => State::Scalar,
@@ -306,16 +306,16 @@ impl Scanner {
         if ended {
             self.state = match role {
                 Role::Key => State::Colon,
-                Role::Told | Role::Plain => State::After,
+                Role::Reported | Role::Plain => State::After,
             };
             // A text that is no string as JSON has it is found when the kept text is parsed.
             let read = || serde_json::from_slice::<String>(&self.kept[start..]).ok();
             match role {
                 Role::Key if self.tracker.is_tracking() => self.tracker.name(read())?,
                 Role::Key | Role::Plain => {}
-                Role::Told => {
+                Role::Reported => {
                     let path = self.tracker.path();
-                    events.extend(read().map(|text| Event::Told { path, text }));
+                    events.extend(read().map(|text| Event::Found { path, text }));
                 }
             }
         }

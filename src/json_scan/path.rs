@@ -6,7 +6,7 @@ use super::ScanError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     Diverted,
-    Told,
+    Reported,
 }
 
 #[derive(Debug)]

@@ -22,7 +22,7 @@ fn scan(text: &[u8], size: usize) -> Result<Scanned, ScanError> {
     for piece in text.chunks(size) {
         for event in scanner.push(piece)? {
             match event {
-                Event::Told { text, .. } => told.push(text),
+                Event::Found { text, .. } => told.push(text),
                 Event::Begin { path } => files.push((path, Vec::new())),
                 Event::Bytes(bytes) => {
                     assert!(!bytes.is_empty() && bytes.len() <= piece.len() + 3);
@@ -106,7 +106,7 @@ fn member_is_told_before_the_text_ends() {
     let mut scanner = scanner(100);
     let events = scanner.push(br#"{"tool_name":"a:b","args":{"#).unwrap();
     let (path, text) = (vec!["tool_name".to_owned()], "a:b".to_owned());
-    assert_eq!(events, [Event::Told { path, text }]);
+    assert_eq!(events, [Event::Found { path, text }]);
 }
 
 #[test]

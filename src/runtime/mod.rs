@@ -1,5 +1,6 @@
 //! Containers for what outlives a snapshot: a cache of minted credentials, a pool of sessions,
-//! windows of rate limits, files between two requests, and the threads for long work. They hold values by key and know nothing
+//! windows of rate limits, files between two requests, and the threads for long work. They hold
+//! values by key and know nothing
 //! of how these are made.
 //! `exec::SharedState` holds one of each.
 

@@ -20,7 +20,7 @@ fn scan(pieces: &[&[u8]]) -> Result<Scanned, ScanError> {
             match event {
                 Event::Begin { path } => files.push((path, Vec::new())),
                 Event::Bytes(bytes) => files.last_mut().expect("it began").1.extend(bytes),
-                Event::End | Event::Told { .. } => {}
+                Event::End | Event::Found { .. } => {}
             }
         }
     }

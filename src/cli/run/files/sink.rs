@@ -125,7 +125,7 @@ impl<'a> IncomingAnswer<'a> {
                     self.bar.add(bytes.len());
                     self.sink.write(&bytes).await?;
                 }
-                Event::End | Event::Told { .. } => {}
+                Event::End | Event::Found { .. } => {}
             }
         }
         Ok(())
