@@ -17,6 +17,7 @@
 //! ```
 
 pub mod bounded;
+mod content_type;
 mod diagnostics;
 mod error;
 pub mod events;
@@ -53,6 +54,7 @@ use crate::exec::{ExecContext, SharedState};
 use crate::process::RunAs;
 use crate::runtime::{Key, Pool};
 use handshake::Era;
+use http::send;
 use session::Session;
 
 /// How long a server may take for the handshake.
