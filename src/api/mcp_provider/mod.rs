@@ -6,7 +6,7 @@
 //! | handshake era | the same | each client session has its own session or program (`session.rs`) |
 //! | stateless era | the same, behind a URL | each request is one request (`stateless.rs`) |
 //! | stateless era | the same, a program | requests of one caller share a program |
-//! | stateless era | handshake era | ati initializes, and requests of one caller share that session |
+//! | stateless era | handshake era | ati initializes, requests of one caller share that session |
 //! | handshake era | stateless era only | refused at `initialize` |
 
 mod events;

@@ -24,6 +24,7 @@ use url::Url;
 
 use super::big::{self, BigMessages};
 use super::bounded::{read_beginning, read_whole};
+use super::content_type::{ContentType, content_type};
 use super::events::{EventStream, messages, replay};
 use super::handshake::Era;
 use super::message::{LONGEST_MESSAGE, LONGEST_MESSAGE_MB, ServerMessage, classify};
@@ -515,19 +516,4 @@ fn answer_of_refusal(
 /// How a server of the older era answers `server/discover`.
 fn no_discover() -> ErrorData {
     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "no server/discover", None)
-}
-
-pub(super) enum ContentType {
-    Json,
-    Events,
-    Other,
-}
-
-pub(super) fn content_type(response: &reqwest::Response) -> ContentType {
-    let value = response.headers().get(CONTENT_TYPE);
-    match value.and_then(|value| value.to_str().ok()) {
-        Some(value) if value.starts_with("application/json") => ContentType::Json,
-        Some(value) if value.starts_with("text/event-stream") => ContentType::Events,
-        _ => ContentType::Other,
-    }
 }

@@ -19,6 +19,7 @@
 
 mod big;
 pub mod bounded;
+mod content_type;
 mod diagnostics;
 mod error;
 pub mod events;
@@ -55,6 +56,7 @@ use crate::exec::{ExecContext, SharedState};
 use crate::process::{RunAs, Sandbox};
 use crate::runtime::{Key, Pool};
 use handshake::Era;
+use http::send;
 use session::Session;
 
 /// How long a server may take for the handshake.

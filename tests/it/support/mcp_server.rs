@@ -171,7 +171,7 @@ fn list(mode: &str, id: &Value, cursor: &Value) {
         );
     }
     let mut tools: Vec<Value> = [
-        "echo", "env", "pid", "fail", "error", "crash", "child", "change", "large", "steps", "ask",
+        "echo", "env", "pid", "fail", "error", "crash", "child", "change", "large", "steps",
     ]
     .iter()
     .map(|name| tool(name, json!({})))

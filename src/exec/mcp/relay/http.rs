@@ -8,9 +8,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use sse_stream::SseStream;
 
 use super::super::bounded::{bounded_events, read_beginning, read_whole};
-use super::super::http::{ContentType, content_type, send};
+use super::super::content_type::{ContentType, content_type};
 use super::super::message::{LONGEST_MESSAGE, LONGEST_MESSAGE_MB};
-use super::super::{LONGEST_ERROR, McpError, ServerSpec, Target};
+use super::super::{LONGEST_ERROR, McpError, ServerSpec, Target, send};
 use super::{Event, Events, redact};
 use crate::credential::Attachment;
 use crate::egress::{Clients, EgressError};
