@@ -77,7 +77,7 @@ impl<'a> Incoming<'a> {
             match event {
                 Event::Begin { path } => self.begin(&path)?,
                 Event::Bytes(bytes) => self.add(&bytes)?,
-                Event::End | Event::Told { .. } => {}
+                Event::End | Event::Found { .. } => {}
             }
         }
         Ok(())
