@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
 """How long others wait while two callers keep the edge busy with the worst arguments that a schema can have.
 
-A third caller sends requests to a route and cheap calls, one after the other, first with nothing else going on, then while two callers
-send costly ones without a pause: one whose check is refused as too costly (9000 subschemas, 190,000 items), and one just below that
-limit. Told are the third caller's median and 99th percentile, and the ratio of both. With --answers the two call a tool with
-`extract = "$..a"` on an answer of 8 MB instead.
+A third caller sends requests to a route and cheap calls, one after the other: with nothing else going on; while as many processes as
+there are cores, which have nothing to do with the edge, count at the priority of the edge's threads for long work; and while two callers
+send costly calls without a pause: one whose check is refused as too costly (9000 subschemas, 190,000 items), and one just below that
+limit. With --answers the two call a tool with `extract = "$..a"` on an answer of 8 MB instead. The three take turns, round by round,
+because the machine's own state changes meanwhile.
+
+Told are the third caller's median and 99th percentile of each, and two ratios of the 99th percentiles: to quiet, and to the machine
+being busy with something else. What the second one doesn't explain is the edge's own doing. On a machine with other work of its own
+none of these mean much. The last lines do: the CPU time of a costly call by thread. What is on a worker is what others can wait for.
 """
 
 import argparse, collections, http.client, http.server, json, multiprocessing, os, socket, statistics, subprocess, tempfile, time
@@ -85,7 +90,8 @@ def p99(times):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--binary", default=TARGET / "ati")
-    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--seconds", type=float, default=4, help="of each of the three, in each round")
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--answers", action="store_true")
     options = parser.parse_args()
     # In processes of their own: one interpreter runs one thread at a time.
@@ -99,13 +105,15 @@ def main():
         command = [str(options.binary), "proxy", "--port", str(port), "--ati-dir", name, "--enable-passthrough"]
         edge = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            run(port, options)
+            run(port, edge.pid, options)
         finally:
             edge.terminate()
             edge.wait()
 
 
 def disturb(port, tool, args, stop, done):
+    # Callers are on other machines: what they do themselves must not take the edge's time.
+    os.nice(19)
     body = json.dumps({"tool_name": tool, "args": args})
     connection = http.client.HTTPConnection("127.0.0.1", port)
     outcomes = {}
@@ -117,7 +125,56 @@ def disturb(port, tool, args, stop, done):
     done.put(outcomes)
 
 
-def run(port, options):
+def count(stop, done):
+    os.nice(10)
+    n = 0
+    while not stop.is_set():
+        for _ in range(100_000):
+            n += 1
+    done.put({})
+
+
+def measure_with(port, seconds, target, arguments):
+    """Measures while a process for each of the arguments runs `target`."""
+    stop, done = multiprocessing.Event(), multiprocessing.SimpleQueue()
+    others = [multiprocessing.Process(target=target, args=(*one, stop, done), daemon=True) for one in arguments]
+    for other in others:
+        other.start()
+    time.sleep(0.5)
+    measured = measure(port, seconds)
+    stop.set()
+    outcomes = collections.Counter()
+    for other in others:
+        outcomes.update(done.get())
+        other.join(120)
+    return measured, outcomes
+
+
+def cpu_by_thread(pid):
+    """Nanoseconds, by the threads' names without their numbers."""
+    used = collections.Counter()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            name = (task / "comm").read_text().strip().rstrip("-0123456789")
+            used[name] += int((task / "schedstat").read_text().split()[0])
+        except FileNotFoundError:
+            pass
+    return used
+
+
+def tell_cpu(port, pid, tool, args, times=8):
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    call(connection, tool, args)
+    before = cpu_by_thread(pid)
+    for _ in range(times):
+        call(connection, tool, args)
+    used = cpu_by_thread(pid)
+    used.subtract(before)
+    shares = [f"{name} {ns / times / 1e6:.2f} ms" for name, ns in used.most_common() if ns / times > 50_000]
+    print(f"CPU time of a call of {tool}: {', '.join(shares)}")
+
+
+def run(port, pid, options):
     for _ in range(200):
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
@@ -125,27 +182,33 @@ def run(port, options):
         except OSError:
             time.sleep(0.05)
     measure(port, 1)
-    quiet = measure(port, options.seconds)
     if options.answers:
         costly = [("t:big", {}), ("t:big", {})]
     else:
         costly = [("t:refused", {"l": ["y"] * 190_000}), ("t:checked", {"l": ["y"] * 190_000})]
-    stop, done = multiprocessing.Event(), multiprocessing.SimpleQueue()
-    callers = [multiprocessing.Process(target=disturb, args=(port, *one, stop, done), daemon=True) for one in costly]
-    for caller in callers:
-        caller.start()
-    time.sleep(0.5)
-    disturbed = measure(port, options.seconds)
-    stop.set()
+    cores = os.cpu_count() or 1
+    quiet, busy, disturbed = ([], []), ([], []), ([], [])
     outcomes = collections.Counter()
-    for caller in callers:
-        outcomes.update(done.get())
-        caller.join(120)
-    for what, before, after in zip(["route", "call"], quiet, disturbed):
-        ms = lambda seconds: f"{seconds * 1000:.2f} ms"
-        print(f"{what}: quiet median {ms(statistics.median(before))}, p99 {ms(p99(before))}; disturbed median "
-              f"{ms(statistics.median(after))}, p99 {ms(p99(after))}, longest {ms(max(after))}; p99 ratio {p99(after) / p99(before):.2f}")
+    for _ in range(options.rounds):
+        add(quiet, measure(port, options.seconds))
+        add(busy, measure_with(port, options.seconds, count, [()] * cores)[0])
+        measured, done = measure_with(port, options.seconds, disturb, [(port, *one) for one in costly])
+        add(disturbed, measured)
+        outcomes.update(done)
+    ms = lambda seconds: f"{seconds * 1000:.2f} ms"
+    told = lambda times: f"median {ms(statistics.median(times))}, p99 {ms(p99(times))}, longest {ms(max(times))}"
+    for what, alone, counting, after in zip(["route", "call"], quiet, busy, disturbed):
+        print(f"{what}: quiet {told(alone)}\n  machine busy {told(counting)}\n  costly calls {told(after)}\n"
+              f"  p99 ratio to quiet {p99(after) / p99(alone):.2f} (a busy machine alone {p99(counting) / p99(alone):.2f}), "
+              f"to a busy machine {p99(after) / p99(counting):.2f}")
     print("costly calls meanwhile:", ", ".join(f"{tool} {status}: {n}" for (tool, status), n in outcomes.items()))
+    for tool, args in dict(costly).items():
+        tell_cpu(port, pid, tool, args)
+
+
+def add(all, measured):
+    for times, more in zip(all, measured):
+        times.extend(more)
 
 
 if __name__ == "__main__":

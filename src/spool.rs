@@ -174,6 +174,14 @@ impl Spool {
         }
     }
 
+    /// Room for a body of this length: a buffer that grows is copied again and again.
+    pub fn with_room_for(mut self, length: u64) -> Self {
+        if let Storage::Memory(memory) = &mut self.storage {
+            memory.reserve_exact(self.memory_limit.min(length as usize));
+        }
+        self
+    }
+
     pub fn len(&self) -> u64 {
         self.len
     }

@@ -89,6 +89,7 @@ impl Body {
         spool: Spool,
         patience: Duration,
     ) -> Result<Beginning, BodyError> {
+        let spool = spool.with_room_for(self.announced.unwrap_or(0));
         tokio::time::timeout(patience, self.spool_pieces(limit, spool))
             .await
             .unwrap_or(Err(BodyError::TooSlow(patience)))

@@ -225,6 +225,7 @@ async fn tool_name(body: &Spooled, work: &Work<'_>) -> Result<String, Refusal> {
 /// `{"result": …}`. An unchanged answer of an upstream is copied as text, without parsing it.
 fn envelope(output: Output, timeout: Duration) -> Reply {
     match output {
+        Output::Raw(raw) if raw.get().len() > call::SMALL_TEXT => in_pieces(raw),
         Output::Raw(raw) => {
             let mut body = Vec::from(OPEN);
             body.reserve_exact(raw.get().len() + 1);
@@ -241,6 +242,25 @@ fn envelope(output: Output, timeout: Duration) -> Reply {
             streamed(json.into_stream(), Some(length), length, timeout)
         }
     }
+}
+
+/// An answer that is too big to be copied on a worker.
+fn in_pieces(raw: Box<RawValue>) -> Reply {
+    let text: Box<str> = raw.into();
+    let mut rest = Bytes::from(text.into_string());
+    let length = OPEN.len() + rest.len() + 1;
+    let mut pieces = vec![Bytes::from_static(OPEN)];
+    while !rest.is_empty() {
+        pieces.push(rest.split_to(rest.len().min(call::SMALL_TEXT)));
+    }
+    pieces.push(Bytes::from_static(b"}"));
+    let content_type = HeaderValue::from_static("application/json");
+    let body = stream::iter(pieces.into_iter().map(Ok)).boxed();
+    let mut reply = Reply::stream(content_type, body);
+    reply
+        .headers
+        .push((CONTENT_LENGTH, HeaderValue::from(length)));
+    reply
 }
 
 /// An answer that is read from disk while it is sent. `length` is announced, where it is known;

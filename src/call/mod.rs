@@ -25,7 +25,7 @@ use crate::catalog::schema::Prepared;
 use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, ResultFormat, Tool, Unlisted};
 use crate::clock;
 use crate::config::{FileSettings, ToolSettings};
-use crate::credential::Lookup;
+use crate::credential::{Lookup, UsedSecrets};
 use crate::egress::{self, Clients};
 use crate::error::{CallError, ExecError};
 use crate::exec::credentials::SharedCredentials;
@@ -128,6 +128,8 @@ struct Call<'a> {
     upstream_override: Option<Url>,
     request_id: RequestId,
     trail: &'a CallTrail,
+    /// What the executor sent.
+    secrets: &'a UsedSecrets,
     context: Context<'a>,
 }
 
@@ -141,6 +143,7 @@ impl<'a> Call<'a> {
             watcher: self.context.watcher,
             request_id: self.request_id,
             trail: self.trail,
+            secrets: self.secrets,
         }
     }
 
@@ -166,6 +169,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
         request.request_id,
         context.audit,
     );
+    let secrets = UsedSecrets::default();
     let call = Call {
         provider: &tool.provider,
         tool: Some(tool),
@@ -174,6 +178,7 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
         upstream_override: None,
         request_id: request.request_id,
         trail: request.trail,
+        secrets: &secrets,
         context,
     };
     // At debug level, because a span costs every call CPU time. Lines at higher levels have the id
@@ -247,7 +252,7 @@ async fn decide(
     let answer = execute(&call, tool, args, size, content).await?;
     let most = limits.max_response_bytes;
     Ok(Finished {
-        output: shape::shape(tool, answer, work, most, call.request_id).await?,
+        output: shape::shape(tool, answer, work, most, call.request_id, call.secrets).await?,
         format: tool.format,
         warnings: unknown.iter().map(ToString::to_string).collect(),
     })
@@ -352,7 +357,8 @@ async fn execute(
         }
         Invocation::Mcp(remote) => {
             let target = mcp::target(call).map_err(ExecError::from)?;
-            let result = exec::mcp::call_tool(remote, &args, &target, call.exec_context()).await;
+            let result =
+                exec::mcp::call_tool(remote, args, size, &target, call.exec_context()).await;
             Ok(Answer::Memory(result.map_err(ExecError::from)?))
         }
         Invocation::Files(operation) => files::run(call, *operation, args, content).await,
@@ -393,7 +399,8 @@ async fn over_http(
 /// Asks an MCP server for its tools, with the operator's credentials and no tenant's.
 pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<ToolListing, McpError> {
     let (identity, trail) = (Identity::unrestricted(), CallTrail::default());
-    let call = listing_call(provider, &identity, &trail, context);
+    let secrets = UsedSecrets::default();
+    let call = listing_call(provider, &identity, &trail, &secrets, context);
     let target = mcp::target(&call)?;
     exec::mcp::list_tools(&target, call.exec_context()).await
 }
@@ -401,7 +408,8 @@ pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<Tool
 /// Whether the server has announced a change since that session listed its tools.
 pub fn has_changed(provider: &Arc<Provider>, listed_by: u64, context: Context<'_>) -> bool {
     let (identity, trail) = (Identity::unrestricted(), CallTrail::default());
-    let call = listing_call(provider, &identity, &trail, context);
+    let secrets = UsedSecrets::default();
+    let call = listing_call(provider, &identity, &trail, &secrets, context);
     mcp::target(&call).is_ok_and(|target| {
         exec::mcp::tools_may_have_changed(&target, listed_by, call.exec_context())
     })
@@ -411,6 +419,7 @@ fn listing_call<'a>(
     provider: &'a Arc<Provider>,
     identity: &'a Identity,
     trail: &'a CallTrail,
+    secrets: &'a UsedSecrets,
     context: Context<'a>,
 ) -> Call<'a> {
     Call {
@@ -421,6 +430,7 @@ fn listing_call<'a>(
         upstream_override: None,
         request_id: RequestId::generate(),
         trail,
+        secrets,
         context,
     }
 }

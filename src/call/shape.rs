@@ -8,6 +8,7 @@ use serde_json_path::JsonPath;
 use super::Output;
 use super::work::{SMALL_TEXT, Work};
 use crate::catalog::Tool;
+use crate::credential::{RedactionPatterns, UsedSecrets};
 use crate::error::CallError;
 use crate::exec::Answer;
 use crate::json;
@@ -25,6 +26,7 @@ pub async fn shape(
     work: &Work<'_>,
     most_bytes: usize,
     request_id: RequestId,
+    secrets: &UsedSecrets,
 ) -> Result<Output, CallError> {
     let Some(path) = &tool.extract else {
         return Ok(match answer {
@@ -33,8 +35,11 @@ pub async fn shape(
             Answer::WithFiles(json) => Output::WithFiles(json),
         });
     };
-    if let (Answer::Memory(raw), true) = (&answer, answer.size() <= SMALL_TEXT as u64) {
-        return extract(path, raw, most_bytes);
+    let secrets = secrets.patterns();
+    if let (Answer::Memory(raw), true) = (&answer, answer.size() <= SMALL_TEXT as u64)
+        && is_cheap(path)
+    {
+        return extract(path, raw, most_bytes, &secrets);
     }
     let tool = tool.clone();
     let look = move || {
@@ -43,17 +48,26 @@ pub async fn shape(
             CallError::Internal("the answer can't be read again")
         })?;
         match &tool.extract {
-            Some(path) => extract(path, &raw, most_bytes),
+            Some(path) => extract(path, &raw, most_bytes, &secrets),
             None => Ok(Output::Raw(raw)),
         }
     };
     work.run(look).await?
 }
 
+/// Whether it finds no more than the answer has: of a small answer, `$..*` makes megabytes.
+fn is_cheap(path: &Result<JsonPath, String>) -> bool {
+    path.as_ref().map_or(true, |path| {
+        let text = path.to_string();
+        !text.contains("..") && !text.contains('?') && !text.contains(',')
+    })
+}
+
 fn extract(
     path: &Result<JsonPath, String>,
     answer: &RawValue,
     most_bytes: usize,
+    secrets: &[Arc<RedactionPatterns>],
 ) -> Result<Output, CallError> {
     let path = match path {
         Ok(path) => path,
@@ -75,11 +89,14 @@ fn extract(
         [only] => serde_json::to_writer(&mut text, only),
         several => serde_json::to_writer(&mut text, several),
     };
-    let raw = written
-        .and_then(|()| String::from_utf8(text.bytes).map_err(serde::ser::Error::custom))
-        .and_then(RawValue::from_string);
-    raw.map(Output::Raw)
-        .map_err(|e| failed(e.to_string(), answer))
+    written.map_err(|e| failed(e.to_string(), answer))?;
+    let mut bytes = text.bytes;
+    // Once more: strings and numbers were decoded, and are written in the one way that ati has. A
+    // secret that is JSON itself is found now if the answer had other white space in it.
+    for patterns in secrets {
+        patterns.redact(&mut bytes);
+    }
+    Ok(Output::Raw(Answer::from_bytes(&bytes)))
 }
 
 /// About how many values a search looks at. `..` goes through all values below each that it begins
@@ -154,22 +171,32 @@ fn failed(message: String, answer: &RawValue) -> CallError {
 mod tests {
     use super::*;
     use crate::catalog::Catalog;
+    use crate::credential::Attachment;
     use crate::runtime::ComputePool;
     use serde_json::json;
     use std::time::Duration;
 
     fn extract_by(path: &str, answer: Value) -> Result<Value, CallError> {
+        let raw = serde_json::value::to_raw_value(&answer).unwrap();
+        extract_from(path, raw, &UsedSecrets::default())
+    }
+
+    fn extract_from(
+        path: &str,
+        raw: Box<RawValue>,
+        secrets: &UsedSecrets,
+    ) -> Result<Value, CallError> {
         let catalog = Catalog::from_text(&format!(
             "[provider]\nname = 'p'\nbase_url = 'http://h'\n[[tools]]\nname = 't'\nresponse = {{ extract = '{path}' }}"
         ));
-        let raw = serde_json::value::to_raw_value(&answer).unwrap();
         let tool = &catalog.tools()[0];
         let runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = { runtime }.enable_time().build().unwrap();
         let pool = ComputePool::new(1);
         let work = Work::new(&pool, "a", Duration::from_secs(60));
         let id = RequestId::generate();
-        let shaped = runtime.block_on(shape(tool, Answer::Memory(raw), &work, 1 << 20, id));
+        let answer = Answer::Memory(raw);
+        let shaped = runtime.block_on(shape(tool, answer, &work, 1 << 20, id, secrets));
         shaped.map(|output| match output {
             Output::Raw(raw) => serde_json::from_str(raw.get()).unwrap(),
             _ => panic!("it was in memory"),
@@ -195,6 +222,36 @@ mod tests {
                 .starts_with("Response processing error: JSONPath extraction failed: ")
         );
         assert_eq!(failed.raw(), Some(answer.to_string().as_str()));
+    }
+
+    /// What the first search can't find, because the answer writes it in another way than ati does.
+    #[test]
+    fn secret_that_only_extract_brings_to_light_is_redacted() {
+        for (secret, answer) in [
+            // A key that is a JSON document, as those of cloud services are.
+            (
+                r#"{"type":"service_account","key":"planted"}"#,
+                r#"{"v": { "type": "service_account", "key": "planted" }}"#,
+            ),
+            (
+                r#"["planted","secret"]"#,
+                r#"{"v": [ "planted", "secret" ]}"#,
+            ),
+            // A key of digits, which the answer has as a number with an exponent.
+            ("123456789012345", r#"{"v": 1.23456789012345e14}"#),
+        ] {
+            let secrets = UsedSecrets::default();
+            let attachment = Attachment::default().with_redacted([secret.as_bytes()].into_iter());
+            secrets.add(&attachment);
+            let mut first = answer.as_bytes().to_vec();
+            attachment.redact(&mut first);
+            assert_eq!(first, answer.as_bytes(), "the first search finds {secret}");
+            for path in ["$.v", "$..v"] {
+                let raw = RawValue::from_string(answer.to_owned()).unwrap();
+                let shown = extract_from(path, raw, &secrets).unwrap().to_string();
+                assert!(shown.contains("[REDACTED]"), "{path} {secret}: {shown}");
+            }
+        }
     }
 
     #[test]

@@ -88,7 +88,7 @@ fn build(
     settings: Settings,
     mut problems: Vec<Problem>,
 ) -> (Vec<Problem>, Vec<Problem>, serde_json::Value) {
-    match Snapshot::build(settings, None) {
+    match Snapshot::build(settings, &crate::keyring::KeptKeys::default()) {
         Ok(mut built) if problems.is_empty() => {
             let snapshot = &built.snapshot;
             let faults = mcp_servers::faults(snapshot);

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use super::{Format, file_failure, output, secret_input};
 use crate::config::{self, Environment};
 use crate::error::{Code, Failure};
-use crate::keyring::{Credentials, Fallback, Places, Source, load};
+use crate::keyring::{Credentials, Fallback, KeptKeys, Places, Source, load};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -98,7 +98,7 @@ fn check_use(dir: PathBuf, name: &str) -> Result<(), Failure> {
     if !sealed.exists() {
         return Ok(());
     }
-    let instead = match load(&places, None, Fallback::Refuse) {
+    let instead = match load(&places, &KeptKeys::default(), Fallback::Refuse) {
         Ok(loaded) if loaded.keyring.source() == Source::Persistent => {
             format!("ati edge keyring set {name}")
         }

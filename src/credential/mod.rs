@@ -16,6 +16,7 @@ mod redact;
 mod redact_header;
 mod redact_text;
 mod template;
+mod used;
 
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ pub use error::CredentialError;
 pub use lookup::Lookup;
 pub use redact::{RedactionPatterns, Redactor};
 pub use template::Template;
+pub use used::UsedSecrets;
 
 use crate::keyring::Secret;
 use crate::telemetry::health::{self, KeyHealth};
@@ -289,6 +291,11 @@ impl Attachment {
     /// Takes every attached secret out of a complete answer, because the caller must not get it.
     pub fn redact(&self, answer: &mut Vec<u8>) {
         self.patterns.redact(answer);
+    }
+
+    /// What [`Attachment::redact`] searches for, for work on another thread.
+    pub fn patterns(&self) -> Arc<RedactionPatterns> {
+        self.patterns.clone()
     }
 
     /// Redacts an answer that comes in pieces.

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use super::{SharedState, Watcher};
 use crate::config::{FileSettings, ToolSettings};
+use crate::credential::UsedSecrets;
 use crate::egress::Clients;
 use crate::request_id::RequestId;
 use crate::telemetry::trail::CallTrail;
@@ -19,4 +20,6 @@ pub struct ExecContext<'a> {
     pub request_id: RequestId,
     /// What the executor does, for the access line.
     pub trail: &'a CallTrail,
+    /// Executors add what they send.
+    pub secrets: &'a UsedSecrets,
 }

@@ -10,6 +10,7 @@ use super::ExecContext;
 use crate::credential::{Attachment, Redactor, query};
 use crate::egress::{Blocked, Clients, EgressError, fault};
 use crate::error::Shortage;
+use crate::runtime::ComputeError;
 use crate::spool::{Spool, SpoolError, Spooled};
 
 /// The pooled client for connections from this address.
@@ -73,12 +74,19 @@ pub enum Redacted {
     Spooled(Spooled),
 }
 
+/// A text up to this size is searched where it is, which takes about a millisecond.
+const SMALL: usize = 64 << 10;
+/// Of a body that goes to a spool, how much is searched at a time.
+const BATCH: usize = 256 << 10;
+
 /// Reads a body of at most `max_response_bytes`. Past `spool_bytes` it goes to a spool, piece by
-/// piece, so that memory holds no more than that of it.
+/// piece, so that memory holds no more than that of it. What is big is searched on the threads for
+/// long work, where `owner` waits for its turn.
 pub async fn read_redacted(
     mut response: reqwest::Response,
     origin: &Origin,
     attachment: &Attachment,
+    owner: &str,
     context: ExecContext<'_>,
 ) -> Result<Redacted, EgressError> {
     let limits = context.limits;
@@ -95,33 +103,68 @@ pub async fn read_redacted(
         if total > limits.max_response_bytes {
             return Err(too_large());
         }
-        if total <= limits.spool_bytes {
-            memory.extend_from_slice(&chunk);
+        memory.extend_from_slice(&chunk);
+        if total <= limits.spool_bytes || (spool.is_some() && memory.len() < BATCH) {
             continue;
         }
-        let (spool, redactor) = spool.get_or_insert_with(|| {
+        let (to, redactor) = spool.take().unwrap_or_else(|| {
             let spool = Spool::new(0, context.runtime.spools.clone());
             (spool, attachment.redactor())
         });
-        if !memory.is_empty() {
-            let begin = redactor.push(&std::mem::take(&mut memory));
-            spool.write(&begin).await.map_err(not_spooled)?;
-        }
-        let clean = redactor.push(&chunk);
-        spool.write(&clean).await.map_err(not_spooled)?;
+        spool = Some(to_spool(to, redactor, std::mem::take(&mut memory), owner, context).await?);
     }
     match spool {
-        None => {
+        None if memory.len() <= SMALL || attachment.patterns().is_empty() => {
             attachment.redact(&mut memory);
             Ok(Redacted::Memory(memory))
         }
-        Some((mut spool, redactor)) => {
+        None => {
+            let patterns = attachment.patterns();
+            let redact = move || {
+                patterns.redact(&mut memory);
+                memory
+            };
+            Ok(Redacted::Memory(compute(owner, context, redact).await?))
+        }
+        Some((spool, redactor)) => {
+            let (mut spool, redactor) = to_spool(spool, redactor, memory, owner, context).await?;
             let rest = redactor.finish();
             spool.write(&rest).await.map_err(not_spooled)?;
             let body = spool.finish().await.map_err(not_spooled)?;
             Ok(Redacted::Spooled(body))
         }
     }
+}
+
+async fn to_spool(
+    mut spool: Spool,
+    mut redactor: Redactor,
+    batch: Vec<u8>,
+    owner: &str,
+    context: ExecContext<'_>,
+) -> Result<(Spool, Redactor), EgressError> {
+    let search = move || {
+        let clean = redactor.push(&batch);
+        (redactor, clean)
+    };
+    let (redactor, clean) = compute(owner, context, search).await?;
+    spool.write(&clean).await.map_err(not_spooled)?;
+    Ok((spool, redactor))
+}
+
+/// Does work that may take long, on the threads for that.
+pub async fn compute<T: Send + 'static>(
+    owner: &str,
+    context: ExecContext<'_>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, EgressError> {
+    let time = context.limits.timeout;
+    let done = context.runtime.compute.run(owner, time, work).await;
+    done.map_err(|error| match error {
+        ComputeError::Full => EgressError::Busy(Shortage::Queue),
+        ComputeError::TimedOut => EgressError::Busy(Shortage::Time),
+        ComputeError::Failed => EgressError::Spool(error.to_string()),
+    })
 }
 
 /// The error of a call whose answer can't be kept.

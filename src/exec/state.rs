@@ -26,7 +26,7 @@ pub struct SharedState {
     /// The memory that bodies of calls may take together.
     pub memory: Arc<Budget>,
     /// Where the work on calls is done that may take long.
-    pub compute: ComputePool,
+    pub compute: Arc<ComputePool>,
 }
 
 impl SharedState {
@@ -40,7 +40,7 @@ impl SharedState {
             file_spools: Quota::new(files.spool_bytes),
             files: Arc::default(),
             memory: Budget::new(limits.max_memory_bytes),
-            compute: ComputePool::default(),
+            compute: Arc::default(),
         }
     }
 }

@@ -69,7 +69,9 @@ fn world_with(mode: Mode, jwt: bool, flags: Flags) -> World {
     let settings = config::resolve(&flags, &env).unwrap();
     let secret = crate::keyring::Secret::new(SECRET.as_bytes()).unwrap();
     World {
-        snapshot: Snapshot::build(settings, None).unwrap().snapshot,
+        snapshot: Snapshot::build(settings, &crate::keyring::KeptKeys::default())
+            .unwrap()
+            .snapshot,
         signer: Signer::Es256(key),
         signing: signature::SigningKey::new(&secret),
     }

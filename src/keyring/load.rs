@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::entries::{self, Malformed};
+use super::kept::KeptKeys;
 use super::locked::Locked;
 use super::sealed::SessionKey;
 use super::{Keyring, Secret, Source};
@@ -63,29 +64,17 @@ pub enum Fallback {
 pub struct Loaded {
     pub keyring: Keyring,
     pub warnings: Vec<Problem>,
-    /// The one-shot key, to be kept for reloads: its file is gone, and a rotated keyring.enc is
-    /// sealed with it.
-    pub session_key: Option<SessionKey>,
 }
 
-pub fn load(
-    places: &Places,
-    session_key: Option<&SessionKey>,
-    fallback: Fallback,
-) -> Result<Loaded, Problem> {
+/// A one-shot key that is read is added to `kept`, whatever becomes of the rest.
+pub fn load(places: &Places, kept: &KeptKeys, fallback: Fallback) -> Result<Loaded, Problem> {
     let mut warnings = Vec::new();
     let path = places.sealed();
     match read(&path) {
         Ok(Some(sealed)) => {
             warn_if_public(&path, &mut warnings);
-            match open(places, session_key, &path, sealed.as_slice(), &mut warnings) {
-                Ok((keyring, session_key)) => {
-                    return Ok(Loaded {
-                        keyring,
-                        warnings,
-                        session_key,
-                    });
-                }
+            match open(places, kept, &path, sealed.as_slice(), &mut warnings) {
+                Ok(keyring) => return Ok(Loaded { keyring, warnings }),
                 Err(problem) if fallback == Fallback::Refuse => return Err(problem),
                 Err(problem) => warnings.push(problem),
             }
@@ -93,7 +82,6 @@ pub fn load(
                 return Ok(Loaded {
                     keyring: Keyring::empty(),
                     warnings,
-                    session_key: session_key.cloned(),
                 });
             }
         }
@@ -110,11 +98,7 @@ pub fn load(
         }
         None => Keyring::empty(),
     };
-    Ok(Loaded {
-        keyring,
-        warnings,
-        session_key: session_key.cloned(),
-    })
+    Ok(Loaded { keyring, warnings })
 }
 
 /// A `keyring.enc`, opened with this key and no other.
@@ -141,57 +125,52 @@ pub fn load_environment() -> Keyring {
     Keyring::new(entries, Source::Environment)
 }
 
-/// Tries the keys in their order. A key that can't be used is skipped; it is reported as a warning,
-/// or in the error where none opens the keyring.
+/// Tries the keys in their order: a new one-shot key, those that are kept, the persistent one. A
+/// key that can't be used is skipped; it is reported as a warning, or in the error where none opens
+/// the keyring.
 fn open(
     places: &Places,
-    session_key: Option<&SessionKey>,
+    kept: &KeptKeys,
     path: &Path,
     sealed: &[u8],
     warnings: &mut Vec<Problem>,
-) -> Result<(Keyring, Option<SessionKey>), Problem> {
-    let mut failure = None;
+) -> Result<Keyring, Problem> {
     let mut skipped = Vec::new();
-    for candidate in [Candidate::OneShot, Candidate::Kept, Candidate::Persistent] {
-        let key = match candidate {
-            Candidate::OneShot => one_shot(places),
-            Candidate::Kept => Ok(session_key.cloned()),
-            Candidate::Persistent => persistent(places, warnings),
-        };
-        let key = match key {
-            Ok(Some(key)) => key,
-            Ok(None) => continue,
-            Err(problem) => {
-                skipped.push(problem);
-                continue;
-            }
-        };
+    let fresh = match one_shot(places) {
+        Ok(fresh) => fresh,
+        Err(problem) => {
+            skipped.push(problem);
+            None
+        }
+    };
+    if let Some(key) = &fresh {
+        kept.add(key.clone());
+    }
+    let mut failure = None;
+    for key in kept.newest_first() {
         match key.open(sealed) {
             Ok(plain) => {
-                let entries = entries::parse(plain.as_slice()).map_err(|e| {
-                    let problem = malformed(path, &e);
-                    Problem {
-                        message: format!("decrypted, but its content is {}", problem.message),
-                        ..problem
-                    }
-                })?;
+                kept.opened_with(&key);
                 warnings.extend(skipped);
-                let persistent = candidate == Candidate::Persistent;
-                let source = if persistent {
-                    Source::Persistent
-                } else {
-                    Source::Sealed
-                };
-                let keyring = Keyring::new(entries, source).sealed_with(&key);
-                let session_key = if persistent {
-                    session_key.cloned()
-                } else {
-                    Some(key)
-                };
-                return Ok((keyring, session_key));
+                if fresh.is_some_and(|fresh| !fresh.is_same_as(&key)) {
+                    warnings.push(waits(places));
+                }
+                return keyring_of(path, &plain, &key, Source::Sealed);
             }
             Err(error) => failure = Some(error.to_string()),
         }
+    }
+    match persistent(places, warnings) {
+        Ok(Some(key)) => match key.open(sealed) {
+            Ok(plain) => {
+                warnings.extend(skipped);
+                warnings.extend(fresh.map(|_| waits(places)));
+                return keyring_of(path, &plain, &key, Source::Persistent);
+            }
+            Err(error) => failure = Some(error.to_string()),
+        },
+        Ok(None) => {}
+        Err(problem) => skipped.push(problem),
     }
     let mut reasons: Vec<String> = failure.into_iter().collect();
     reasons.extend(skipped.iter().map(ToString::to_string));
@@ -205,12 +184,27 @@ fn open(
     Err(Problem::new(reasons.join("; ")).file(path))
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Candidate {
-    OneShot,
-    /// From an earlier one-shot key.
-    Kept,
-    Persistent,
+fn keyring_of(
+    path: &Path,
+    plain: &Locked,
+    key: &SessionKey,
+    source: Source,
+) -> Result<Keyring, Problem> {
+    let entries = entries::parse(plain.as_slice()).map_err(|e| {
+        let problem = malformed(path, &e);
+        Problem {
+            message: format!("decrypted, but its content is {}", problem.message),
+            ..problem
+        }
+    })?;
+    Ok(Keyring::new(entries, source).sealed_with(key))
+}
+
+/// The operator may have written the key before the keyring that it is for.
+fn waits(places: &Places) -> Problem {
+    let message = "this one-shot key doesn't open keyring.enc, which another key opens; it is \
+        kept in memory for the next keyring.enc";
+    Problem::new(message).file(&places.one_shot)
 }
 
 /// Opens, unlinks, then reads: without a name, no other process can read it.
@@ -329,7 +323,7 @@ mod tests {
         }
 
         fn load(&self) -> Result<Loaded, Problem> {
-            load(&self.places, None, Fallback::Refuse)
+            load(&self.places, &KeptKeys::default(), Fallback::Refuse)
         }
     }
 
@@ -343,7 +337,8 @@ mod tests {
         let key = SessionKey::generate().unwrap();
         f.seal(&key);
         f.write("one-shot", key.to_base64().as_bytes());
-        let first = f.load().unwrap();
+        let kept = KeptKeys::default();
+        let first = load(&f.places, &kept, Fallback::Refuse).unwrap();
         assert_eq!(first.keyring.source(), Source::Sealed);
         assert_eq!(value(&first.keyring, "multi"), b"a\nb");
         assert!(!f.places.one_shot.exists());
@@ -355,8 +350,40 @@ mod tests {
                 .message
                 .contains("no key to open it")
         );
-        let again = load(&f.places, first.session_key.as_ref(), Fallback::Refuse).unwrap();
+        let again = load(&f.places, &kept, Fallback::Refuse).unwrap();
         assert_eq!(again.keyring.source(), Source::Sealed);
+    }
+
+    #[test]
+    fn one_shot_key_that_comes_before_its_keyring_is_kept_for_it() {
+        let f = fixture();
+        let (old, new) = (
+            SessionKey::generate().unwrap(),
+            SessionKey::generate().unwrap(),
+        );
+        let kept = KeptKeys::default();
+        let load = || load(&f.places, &kept, Fallback::Refuse);
+        f.seal(&old);
+        f.write("one-shot", old.to_base64().as_bytes());
+        assert!(load().unwrap().warnings.is_empty());
+        // The next key, and a load before its keyring is there.
+        f.write("one-shot", new.to_base64().as_bytes());
+        let between = load().unwrap();
+        assert!(!f.places.one_shot.exists());
+        let warning = between.warnings[0].to_string();
+        assert!(
+            warning.contains("one-shot: this one-shot key doesn't open"),
+            "{warning}"
+        );
+        f.seal(&new);
+        assert!(load().unwrap().warnings.is_empty());
+        // The same where the load in between fails, because none of the keys fits.
+        let third = SessionKey::generate().unwrap();
+        f.seal(&SessionKey::generate().unwrap());
+        f.write("one-shot", third.to_base64().as_bytes());
+        assert!(load().is_err());
+        f.seal(&third);
+        assert_eq!(load().unwrap().keyring.source(), Source::Sealed);
     }
 
     #[test]
@@ -427,9 +454,10 @@ mod tests {
         f.seal(&SessionKey::generate().unwrap());
         f.write("credentials", br#"{"k":"v"}"#);
         assert!(f.load().is_err());
-        let empty = load(&f.places, None, Fallback::Empty).unwrap();
+        let kept = KeptKeys::default();
+        let empty = load(&f.places, &kept, Fallback::Empty).unwrap();
         assert!(empty.keyring.is_empty() && empty.warnings.len() == 1);
-        let cli = load(&f.places, None, Fallback::Credentials).unwrap();
+        let cli = load(&f.places, &kept, Fallback::Credentials).unwrap();
         assert_eq!(value(&cli.keyring, "k"), b"v");
     }
 

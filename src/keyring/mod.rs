@@ -3,6 +3,7 @@
 
 mod credentials;
 mod entries;
+mod kept;
 mod load;
 mod locked;
 mod sealed;
@@ -16,6 +17,7 @@ use sha2::Sha256;
 use zeroize::Zeroizing;
 
 pub use credentials::{Credentials, mask};
+pub use kept::KeptKeys;
 pub use load::{Fallback, Loaded, Places, load, load_environment, open_with};
 pub use locked::refused as memory_lock_refused;
 pub use sealed::{SealError, SessionKey};

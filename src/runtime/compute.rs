@@ -13,9 +13,10 @@ use tokio::sync::oneshot;
 const MOST_WAITING: usize = 1024;
 /// Of these, the jobs of one owner.
 const MOST_WAITING_OF_ONE: usize = 256;
-/// A lower priority than the workers': one that has something to do goes first. Not the lowest, so
-/// that big calls get on while an edge is busy.
-const NICE: i32 = 10;
+/// The lowest priority: a worker that has something to do goes first. At 10, Linux gives a busy
+/// thread a tenth of a core next to busy workers, some milliseconds at a time, and one request in a
+/// hundred waits for these; at 19 it gives a seventieth.
+const NICE: i32 = 19;
 
 /// Why there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -31,9 +32,13 @@ pub enum ComputeError {
     Failed,
 }
 
+/// How soon a job that may wait for room in the queue tries again.
+const RETRY_DELAY: Duration = Duration::from_millis(20);
+
 /// A pool of a bounded number of threads with a bounded queue. Each owner has a queue of its own,
-/// and the owners take turns: one that sends many jobs waits for itself, and others don't. Threads
-/// are started when they are needed first.
+/// and the owners take turns: one that sends many jobs waits for itself, and others don't. A job
+/// can't be interrupted, so one owner never has more than half of the threads, even where no other
+/// owner waits: the next one begins at once. Threads are started when they are needed first.
 pub struct ComputePool {
     shared: Arc<Shared>,
 }
@@ -42,6 +47,8 @@ struct Shared {
     queue: Mutex<Queue>,
     ready: Condvar,
     most_threads: usize,
+    /// Of these, the threads of one owner.
+    most_of_one: usize,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -53,6 +60,8 @@ struct Queue {
     jobs: HashMap<Arc<str>, VecDeque<Job>>,
     waiting: usize,
     running: usize,
+    /// The same by owner. An owner without running jobs isn't in it.
+    running_of: HashMap<Arc<str>, usize>,
     threads: usize,
     idle: usize,
     closed: bool,
@@ -73,6 +82,7 @@ impl ComputePool {
                 queue: Mutex::default(),
                 ready: Condvar::new(),
                 most_threads,
+                most_of_one: (most_threads / 2).max(1),
             }),
         }
     }
@@ -91,24 +101,40 @@ impl ComputePool {
         time: Duration,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ComputeError> {
-        let (sender, result) = oneshot::channel();
-        let job = move || {
-            if !sender.is_closed() {
-                let _ = sender.send(work());
-            }
-        };
-        self.push(owner, Box::new(job))?;
+        let (job, result) = job_of(work);
+        self.push(owner, job).map_err(|_| ComputeError::Full)?;
         match tokio::time::timeout(time, result).await {
             Ok(result) => result.map_err(|_| ComputeError::Failed),
             Err(_) => Err(ComputeError::TimedOut),
         }
     }
 
-    fn push(&self, owner: &str, job: Job) -> Result<(), ComputeError> {
+    /// As [`ComputePool::run`], for work that must not be lost: it waits as long as it has to.
+    pub async fn run_patiently<T: Send + 'static>(
+        &self,
+        owner: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ComputeError> {
+        let (mut job, result) = job_of(work);
+        while let Err(refused) = self.push(owner, job) {
+            job = refused;
+            tokio::time::sleep(RETRY_DELAY).await;
+        }
+        result.await.map_err(|_| ComputeError::Failed)
+    }
+
+    /// Drops a value that may have many parts. Where there is no room in the queue, it is dropped
+    /// here.
+    pub fn discard<T: Send + 'static>(&self, owner: &str, value: T) {
+        let _ = self.push(owner, Box::new(move || drop(value)));
+    }
+
+    /// Gives the job back where there is no room for it.
+    fn push(&self, owner: &str, job: Job) -> Result<(), Job> {
         let mut queue = self.shared.queue.lock();
         let own = queue.jobs.get(owner).map_or(0, VecDeque::len);
         if queue.waiting >= MOST_WAITING || own >= MOST_WAITING_OF_ONE {
-            return Err(ComputeError::Full);
+            return Err(job);
         }
         if queue.idle <= queue.waiting && queue.threads < self.shared.most_threads {
             let shared = self.shared.clone();
@@ -117,7 +143,7 @@ impl ComputePool {
                 Ok(_) => queue.threads += 1,
                 Err(error) if queue.threads == 0 => {
                     tracing::error!(%error, "no thread can be started for the work on calls");
-                    return Err(ComputeError::Full);
+                    return Err(job);
                 }
                 Err(_) => {}
             }
@@ -144,18 +170,17 @@ impl Shared {
         let _ = rustix::process::setpriority_process(None, NICE);
         let mut queue = self.queue.lock();
         while !queue.closed {
-            let Some(job) = queue.pop() else {
+            let Some((owner, job)) = queue.begin(self.most_of_one) else {
                 queue.idle += 1;
                 self.ready.wait(&mut queue);
                 queue.idle -= 1;
                 continue;
             };
-            queue.running += 1;
             drop(queue);
             // A panic ends the job, which its caller notices, and not the thread.
             let _ = catch_unwind(AssertUnwindSafe(job));
             queue = self.queue.lock();
-            queue.running -= 1;
+            queue.end(&owner);
         }
         queue.threads -= 1;
     }
@@ -174,19 +199,47 @@ impl Queue {
         }
     }
 
-    /// The first job of the owner whose turn it is.
-    fn pop(&mut self) -> Option<Job> {
-        let owner = self.turns.pop_front()?;
+    /// The first job of the owner whose turn it is. Owners with `most_of_one` running jobs are
+    /// passed over: the thread that ends one of them looks here again.
+    fn begin(&mut self, most_of_one: usize) -> Option<(Arc<str>, Job)> {
+        let running = |owner: &Arc<str>| self.running_of.get(owner).copied().unwrap_or(0);
+        let next = self.turns.iter().position(|o| running(o) < most_of_one)?;
+        let owner = self.turns.remove(next)?;
         let jobs = self.jobs.get_mut(&owner)?;
-        let job = jobs.pop_front();
+        let job = jobs.pop_front()?;
         if jobs.is_empty() {
             self.jobs.remove(&owner);
         } else {
-            self.turns.push_back(owner);
+            self.turns.push_back(owner.clone());
         }
         self.waiting -= 1;
-        job
+        self.running += 1;
+        *self.running_of.entry(owner.clone()).or_default() += 1;
+        Some((owner, job))
     }
+
+    fn end(&mut self, owner: &Arc<str>) {
+        self.running -= 1;
+        if let Some(running) = self.running_of.get_mut(owner) {
+            *running -= 1;
+            if *running == 0 {
+                self.running_of.remove(owner);
+            }
+        }
+    }
+}
+
+/// A job, and where its result comes. It isn't begun once the result isn't waited for.
+fn job_of<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> (Job, oneshot::Receiver<T>) {
+    let (sender, result) = oneshot::channel();
+    let job = move || {
+        if !sender.is_closed() {
+            let _ = sender.send(work());
+        }
+    };
+    (Box::new(job), result)
 }
 
 #[cfg(test)]
@@ -198,6 +251,10 @@ mod tests {
 
     /// Keeps a thread of the pool busy until the sender is dropped.
     async fn block(pool: &Arc<ComputePool>) -> mpsc::Sender<()> {
+        block_as("busy", pool).await
+    }
+
+    async fn block_as(owner: &'static str, pool: &Arc<ComputePool>) -> mpsc::Sender<()> {
         let (release, blocked) = mpsc::channel::<()>();
         let (begun, begins) = oneshot::channel();
         let busy = pool.clone();
@@ -206,7 +263,7 @@ mod tests {
                 let _ = begun.send(());
                 let _ = blocked.recv();
             };
-            busy.run("busy", LONG, work).await
+            busy.run(owner, LONG, work).await
         });
         begins.await.unwrap();
         release
@@ -249,12 +306,36 @@ mod tests {
         let pool = Arc::new(ComputePool::new(1));
         let release = block(&pool).await;
         for _ in 0..MOST_WAITING_OF_ONE {
-            pool.push("many", Box::new(|| {})).unwrap();
+            pool.push("many", Box::new(|| {})).ok().unwrap();
         }
         let one_more = pool.run("many", LONG, || {}).await;
         assert_eq!(one_more, Err(ComputeError::Full));
-        pool.push("other", Box::new(|| {})).unwrap();
-        drop(release);
+        pool.push("other", Box::new(|| {})).ok().unwrap();
+        // What must not be lost waits until there is room.
+        let patient = pool.run_patiently("many", || 7);
+        let (seven, ()) = tokio::join!(patient, async { drop(release) });
+        assert_eq!(seven, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn owner_never_has_more_than_half_of_the_threads() {
+        for (threads, most) in [(2, 1), (3, 1), (4, 2), (8, 4)] {
+            let pool = Arc::new(ComputePool::new(threads));
+            let mut held = Vec::new();
+            for _ in 0..most {
+                held.push(block_as("greedy", &pool).await);
+            }
+            let waiting = pool.clone();
+            let more = tokio::spawn(async move { waiting.run("greedy", LONG, || ()).await });
+            while pool.load() != (1, most) {
+                tokio::task::yield_now().await;
+            }
+            // Others begin at once, though jobs of the greedy one came first.
+            assert_eq!(pool.run("other", LONG, || 7).await, Ok(7));
+            assert!(!more.is_finished());
+            held.pop();
+            assert_eq!(more.await.unwrap(), Ok(()));
+        }
     }
 
     #[tokio::test]

@@ -36,6 +36,7 @@ use crate::catalog::listing_cache;
 use crate::config::{self, Environment, Flags, Settings};
 use crate::error::Failure;
 use crate::gateway::Load;
+use crate::keyring::KeptKeys;
 use crate::snapshot::Snapshot;
 use lifecycle::announce::log_warnings;
 use lifecycle::handover::{self, InheritedListeners, Predecessor, UPGRADE};
@@ -105,7 +106,8 @@ impl Server {
         let listeners = Listeners::open(&settings, &mut inherited)?;
         let upgrade_socket = upgrade_socket(&settings, &mut inherited);
         let addresses = listeners.addresses()?;
-        let built = Snapshot::build(settings, None).map_err(|failure| failed(failure.problems))?;
+        let kept = KeptKeys::default();
+        let built = Snapshot::build(settings, &kept).map_err(|failure| failed(failure.problems))?;
         log_warnings(&built.warnings);
         let most_connections = limits::raise_connection_limit();
         let wanted = built.snapshot.settings.limits.connections;
@@ -119,7 +121,7 @@ impl Server {
             listing_cache::load_all(&built.snapshot.settings.ati_dir, &built.snapshot.catalog);
         let snapshot = built.snapshot.with_listings(&listings);
         let current = Arc::new(ArcSwap::from_pointee(snapshot));
-        let reloader = Reloader::new(flags, env, built.session_key, current.clone(), listings);
+        let reloader = Reloader::new(flags, env, kept, current.clone(), listings);
         Ok(Server {
             listeners,
             upgrade_socket,

@@ -12,7 +12,7 @@ use crate::config::{self, JwtSettings, ManifestFile, Settings};
 use crate::egress::{self, Clients, Resolver};
 use crate::error::Problem;
 use crate::exec::credentials::SharedCredentials;
-use crate::keyring::{self, Keyring, SIGNING_SECRET, SessionKey};
+use crate::keyring::{self, KeptKeys, Keyring, SIGNING_SECRET};
 use crate::route::Table;
 
 /// RFC 7518 wants an HS256 secret to be as long as the hash.
@@ -21,8 +21,6 @@ const SHORTEST_HS256_SECRET: usize = 32;
 pub struct Built {
     pub snapshot: Snapshot,
     pub warnings: Vec<Problem>,
-    /// The one-shot key, for the next build: its file is gone once it was read.
-    pub session_key: Option<SessionKey>,
 }
 
 /// Why there is no snapshot.
@@ -30,8 +28,6 @@ pub struct Built {
 pub struct BuildFailure {
     pub problems: Vec<Problem>,
     pub warnings: Vec<Problem>,
-    /// The one-shot key, where the failed build has read it.
-    pub session_key: Option<SessionKey>,
 }
 
 impl From<Vec<Problem>> for BuildFailure {
@@ -57,12 +53,11 @@ impl Report {
         }
     }
 
-    fn fail(mut self, session_key: Option<SessionKey>) -> BuildFailure {
+    fn fail(mut self) -> BuildFailure {
         self.add_lines();
         BuildFailure {
             problems: self.problems,
             warnings: self.warnings,
-            session_key,
         }
     }
 
@@ -73,11 +68,9 @@ impl Report {
 }
 
 impl Snapshot {
-    /// Everything that the settings name, for a server.
-    pub fn build(
-        settings: Settings,
-        session_key: Option<&SessionKey>,
-    ) -> Result<Built, BuildFailure> {
+    /// Everything that the settings name, for a server. A one-shot key that it reads is added to
+    /// the kept ones.
+    pub fn build(settings: Settings, kept: &KeptKeys) -> Result<Built, BuildFailure> {
         let mut report = Report::new(&settings);
         let verifier = verifier(&settings, &mut report);
         let certificates =
@@ -96,12 +89,12 @@ impl Snapshot {
         if settings.keyring.places.would_spend() {
             check_routes(&manifests, &settings, &mut report);
             if !report.problems.is_empty() {
-                return Err(report.fail(None));
+                return Err(report.fail());
             }
         }
-        let (keyring, session_key) = keys::load_for_server(
+        let keyring = keys::load_for_server(
             &settings.keyring,
-            session_key,
+            kept,
             &mut report.problems,
             &mut report.warnings,
         );
@@ -120,13 +113,12 @@ impl Snapshot {
         snapshot.signing = signing(&snapshot, &mut report).map(Arc::new);
         warn_about_unlocked_memory(&mut report.warnings);
         if !report.problems.is_empty() {
-            return Err(report.fail(session_key));
+            return Err(report.fail());
         }
         report.add_lines();
         Ok(Built {
             snapshot,
             warnings: report.warnings,
-            session_key,
         })
     }
 
@@ -150,12 +142,11 @@ impl Snapshot {
         // Named egress addresses belong to the settings of a server; a command connects from any.
         let (_, catalog) = catalog(&settings, &specs, None, &mut report);
         if !report.problems.is_empty() {
-            return Err(report.fail(None));
+            return Err(report.fail());
         }
         Ok(Built {
             snapshot: assemble(settings, verifier, catalog, Keyring::empty()),
             warnings: report.warnings,
-            session_key: None,
         })
     }
 

@@ -122,7 +122,7 @@ fn examine(settings: &Settings, args: &Args, found: &mut Findings) -> Result<(),
     // The one-shot key is left for the server.
     let mut settings_for_check = settings.clone();
     settings_for_check.keyring.places.consume = false;
-    let built = Snapshot::build(settings_for_check, None);
+    let built = Snapshot::build(settings_for_check, &crate::keyring::KeptKeys::default());
     machine::jwt(settings, built.as_ref().ok().map(|it| &it.snapshot), found);
     match built {
         Ok(built) => {

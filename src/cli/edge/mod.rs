@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use super::{Format, output, problem_failure};
 use crate::config::{self, Environment};
 use crate::error::{Code, Failure};
-use crate::keyring::{Entries, Fallback, Keyring, Places, fingerprint, load};
+use crate::keyring::{Entries, Fallback, KeptKeys, Keyring, Places, fingerprint, load};
 use folder::KeyringFolder;
 use signal::Signalled;
 use source::SecretSource;
@@ -280,7 +280,7 @@ fn current(place: &FolderArgs) -> Result<Keyring, Failure> {
         one_shot: Environment::read().key_file,
         consume: false,
     };
-    load(&places, None, Fallback::Refuse)
+    load(&places, &KeptKeys::default(), Fallback::Refuse)
         .map(|loaded| loaded.keyring)
         .map_err(|problem| problem_failure(Code::MissingKey, &problem))
 }

@@ -17,12 +17,11 @@ use serde_json::{Map, Value};
 pub use error::{HttpError, LONGEST_URL};
 
 use super::credentials::{CallCredential, obtain, renew_after_refusal};
-use super::egress::{Redacted, not_spooled};
+use super::egress::{self, Redacted, not_spooled};
 use super::{Answer, ExecContext, SpooledJson};
 use crate::catalog::{Dialect, HttpInvocation, Tool};
 use crate::egress::EgressError;
-use crate::error::{Shortage, UpstreamFault};
-use crate::runtime::ComputeError;
+use crate::error::UpstreamFault;
 use crate::spool::SpoolError;
 use crate::text;
 use request::Wire;
@@ -30,9 +29,9 @@ use send::Response;
 
 /// How much of an upstream's error body the caller gets.
 const LONGEST_ERROR: usize = 64 << 10;
-/// A body up to this size is looked through where it is: that takes a millisecond or two.
-const SMALL_BODY: u64 = 1 << 20;
-/// The same for the text of arguments, whose values are copied one by one.
+/// A body up to this size is looked through where it is: that takes a fraction of a millisecond.
+const SMALL_BODY: u64 = 64 << 10;
+/// The same for the text of arguments.
 const SMALL_ARGUMENTS: usize = 64 << 10;
 /// Bytes of the longest character, so that none is cut in two before the text is clipped.
 const UTF8_LONGEST: usize = 4;
@@ -75,11 +74,13 @@ async fn exchange(
     let source = provider.outbound.source;
     let wire = build(request, context).await?;
     let mut attachment = obtain(credential, source, context).await?;
-    let mut response = send::send(&wire, &attachment, source, context).await?;
+    context.secrets.add(&attachment);
+    let mut response = send::send(&wire, &attachment, &provider.name, source, context).await?;
     // One retry: a second refusal is not about the credential's age.
     if response.is_unauthorized() && renew_after_refusal(credential, &attachment, context) {
         attachment = obtain(credential, source, context).await?;
-        response = send::send(&wire, &attachment, source, context).await?;
+        context.secrets.add(&attachment);
+        response = send::send(&wire, &attachment, &provider.name, source, context).await?;
     }
     let provider = &provider.name;
     let answer = into_answer(response, provider, context).await?;
@@ -122,13 +123,7 @@ async fn compute<T: Send + 'static>(
     if is_small {
         return Ok(work());
     }
-    let time = context.limits.timeout;
-    let done = context.runtime.compute.run(provider, time, work).await;
-    done.map_err(|error| match error {
-        ComputeError::Full => EgressError::Busy(Shortage::Queue),
-        ComputeError::TimedOut => EgressError::Busy(Shortage::Time),
-        ComputeError::Failed => EgressError::Spool(error.to_string()),
-    })
+    egress::compute(provider, context, work).await
 }
 
 async fn into_answer(

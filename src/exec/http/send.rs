@@ -42,6 +42,7 @@ impl Response {
 pub async fn send(
     wire: &Wire,
     attachment: &Attachment,
+    provider: &str,
     source: Option<IpAddr>,
     context: ExecContext<'_>,
 ) -> Result<Response, HttpError> {
@@ -80,7 +81,7 @@ pub async fn send(
             None => {
                 return Ok(Response {
                     status: response.status(),
-                    body: read_redacted(response, &origin, attachment, context).await?,
+                    body: read_redacted(response, &origin, attachment, provider, context).await?,
                 });
             }
         }

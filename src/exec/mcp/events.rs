@@ -1,11 +1,14 @@
 //! Messages in HTTP answers: event streams as they come, single messages and batches.
 
+use std::sync::Arc;
+
 use futures::stream::{self, BoxStream, StreamExt};
 use http::HeaderMap;
 use rmcp::model::{ProgressNotificationParam, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_client::SseError;
 use sse_stream::{Sse, SseStream};
 
+use super::big;
 use super::bounded::bounded_events;
 use super::http::Endpoint;
 use super::message::{LONGEST_MESSAGE, MOST_VALUES, ServerMessage, classify};
@@ -32,18 +35,31 @@ impl EventStream {
         let session_over = async move {
             let _ = lease.changed().await;
         };
+        let stream = Arc::new(self);
         SseStream::from_bytes_stream(bounded_events(response.bytes_stream(), LONGEST_MESSAGE))
-            .filter_map(move |event| std::future::ready(self.filter(event)))
+            .filter_map(move |event| stream.clone().filter(event))
             .take_until(Box::pin(session_over))
             .boxed()
     }
 
-    fn filter(&self, event: Result<Sse, SseError>) -> Option<Result<Sse, SseError>> {
+    async fn filter(
+        self: Arc<Self>,
+        event: Result<Sse, SseError>,
+    ) -> Option<Result<Sse, SseError>> {
         let event = match event {
             Ok(event) => event,
             Err(e) => return Some(Err(e)),
         };
-        match sort(event) {
+        let length = event.data.as_deref().map_or(0, str::len);
+        let sorted = if length <= big::SMALL {
+            sort(event)
+        } else {
+            let big = self.endpoint.big_messages();
+            let results = big.results.clone();
+            let sort = move || sort_by(event, |message| results.keep(message));
+            big.run(SortedEvent::Ignored, sort).await
+        };
+        match sorted {
             SortedEvent::ForRmcp(event) => return Some(Ok(event)),
             SortedEvent::Progress(progress) => self.endpoint.progress().route(progress),
             SortedEvent::Request(answer) => {
@@ -65,7 +81,15 @@ pub enum SortedEvent {
     Ignored,
 }
 
-pub fn sort(mut event: Sse) -> SortedEvent {
+pub fn sort(event: Sse) -> SortedEvent {
+    sort_by(event, |message| message)
+}
+
+/// `for_rmcp` gives what rmcp gets to see of a message.
+fn sort_by(
+    mut event: Sse,
+    for_rmcp: impl FnOnce(ServerJsonRpcMessage) -> ServerJsonRpcMessage,
+) -> SortedEvent {
     // ati decides itself how soon it reconnects.
     event.retry = None;
     let data = event.data.as_deref().unwrap_or_default().trim();
@@ -75,7 +99,7 @@ pub fn sort(mut event: Sse) -> SortedEvent {
     }
     match classify(data.as_bytes()) {
         ServerMessage::Message(message) => {
-            event.data = serde_json::to_string(&message).ok();
+            event.data = serde_json::to_string(&for_rmcp(*message)).ok();
             SortedEvent::ForRmcp(event)
         }
         ServerMessage::Progress(progress) => SortedEvent::Progress(progress),

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::stream::BoxStream;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -20,6 +21,7 @@ use sse_stream::Sse;
 use tokio::sync::{Semaphore, watch};
 use url::Url;
 
+use super::big::{self, BigMessages};
 use super::bounded::{read_beginning, read_whole};
 use super::events::{EventStream, messages, replay};
 use super::handshake::Era;
@@ -88,6 +90,7 @@ struct EndpointState {
     url: Url,
     attachment: Arc<Attachment>,
     progress: Arc<ProgressRoutes>,
+    big: BigMessages,
     /// What is known of the server.
     era: Era,
     /// Ends with the session.
@@ -113,11 +116,34 @@ impl Endpoint {
             url,
             attachment,
             progress: link.progress.clone(),
+            big: link.big_messages(provider),
             era,
             lease: link.lease.subscribe(),
             stream_restarts: RestartPace::new(STREAM_RESTARTS, STEADY_STREAM),
             reply_permits: Arc::new(Semaphore::new(CONCURRENT_REPLIES)),
         }))
+    }
+
+    pub fn big_messages(&self) -> BigMessages {
+        self.0.big.clone()
+    }
+
+    /// The messages of a JSON body, of which rmcp takes several as events only.
+    async fn messages(&self, body: Vec<Bytes>) -> Option<Vec<ServerJsonRpcMessage>> {
+        if body.iter().map(Bytes::len).sum::<usize>() <= big::SMALL {
+            return messages(&body.concat());
+        }
+        let big = self.big_messages();
+        let results = big.results.clone();
+        let parse = move || {
+            let all = messages(&body.concat())?;
+            if all.len() == 1 {
+                return Some(all);
+            }
+            let all = all.into_iter().map(|message| results.keep(message));
+            Some(all.collect())
+        };
+        big.run(None, parse).await
     }
 
     pub fn progress(&self) -> &ProgressRoutes {
@@ -156,7 +182,7 @@ impl Endpoint {
             headers.insert(request_id::HEADER, id);
         }
         let request = PostedRequest::of(&message);
-        let body = serde_json::to_vec(&message)?;
+        let body = self.0.big.clone().encode(message).await?;
         let response = self.0.send(Method::POST, headers, Some(body)).await?;
         let status = response.status().as_u16();
         if matches!(status, 202 | 204) {
@@ -193,7 +219,7 @@ impl Endpoint {
                         "an answer of more than {LONGEST_MESSAGE_MB} MB, or a broken one"
                     ))
                 })?;
-                match (messages(&body), request) {
+                match (self.messages(body).await, request) {
                     (None, None) => Ok(StreamableHttpPostResponse::Accepted),
                     (None, Some(_)) => Err(self.0.garbage("an answer that is no JSON-RPC")),
                     (Some(mut all), _) if all.len() == 1 => {

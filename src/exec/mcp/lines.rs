@@ -6,6 +6,9 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
 /// How much is read at a time.
 const BUFFER: usize = 64 << 10;
+/// A long line is kept in pieces of about this size: a buffer that grows is copied, and a worker
+/// has no time for megabytes.
+const PIECE: usize = 256 << 10;
 
 /// Reads lines that are at most `longest` bytes long, their ends included.
 pub struct BoundedLines<R> {
@@ -13,7 +16,40 @@ pub struct BoundedLines<R> {
     longest: usize,
     /// The beginning of the line that is being read. Kept here because rmcp may drop a `receive`
     /// and start another.
-    line: Vec<u8>,
+    line: Line,
+}
+
+/// A line, with its end.
+#[derive(Debug, Default)]
+pub struct Line {
+    pieces: Vec<Vec<u8>>,
+    len: usize,
+}
+
+impl Line {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// In one piece. A long line is copied.
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        match self.pieces.len() {
+            0 | 1 => self.pieces.pop().unwrap_or_default(),
+            _ => self.pieces.concat(),
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.len += bytes.len();
+        match self.pieces.last_mut() {
+            Some(last) if last.len() + bytes.len() <= PIECE => last.extend_from_slice(bytes),
+            _ => self.pieces.push(bytes.to_vec()),
+        }
+    }
 }
 
 /// A line is too long, or can't be read.
@@ -30,12 +66,12 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
         BoundedLines {
             from: BufReader::with_capacity(BUFFER, from),
             longest,
-            line: Vec::new(),
+            line: Line::default(),
         }
     }
 
     /// The next line, with its end. None where the input ends: the beginning of a line is no line.
-    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, LineError> {
+    pub async fn next(&mut self) -> Result<Option<Line>, LineError> {
         loop {
             let read = self.from.fill_buf().await?;
             if read.is_empty() {
@@ -46,7 +82,7 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
             if self.line.len() + taken > self.longest {
                 return Err(LineError::TooLong(self.longest));
             }
-            self.line.extend_from_slice(&read[..taken]);
+            self.line.push(&read[..taken]);
             self.from.consume(taken);
             if end.is_some() {
                 return Ok(Some(std::mem::take(&mut self.line)));
@@ -59,13 +95,28 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
 mod tests {
     use super::*;
 
+    async fn next(lines: &mut BoundedLines<&[u8]>) -> Vec<u8> {
+        lines.next().await.unwrap().unwrap().into_bytes()
+    }
+
     #[tokio::test]
     async fn line_is_read_up_to_the_limit_and_not_beyond() {
         let mut lines = BoundedLines::new(&b"1234\n\n12345\n"[..], 5);
-        assert_eq!(lines.next().await.unwrap().unwrap(), b"1234\n");
-        assert_eq!(lines.next().await.unwrap().unwrap(), b"\n");
+        assert_eq!(next(&mut lines).await, b"1234\n");
+        assert_eq!(next(&mut lines).await, b"\n");
         assert!(matches!(lines.next().await, Err(LineError::TooLong(5))));
         let mut lines = BoundedLines::new(&b"123"[..], 5);
         assert!(lines.next().await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn long_line_comes_whole_from_its_pieces() {
+        let long: Vec<u8> = (0..3 * PIECE).map(|n| b'a' + (n % 23) as u8).collect();
+        let text = [&long[..], b"\nshort\n"].concat();
+        let mut lines = BoundedLines::new(&text[..], text.len());
+        let line = lines.next().await.unwrap().unwrap();
+        assert!(line.len() == long.len() + 1 && line.pieces.len() > 2);
+        assert_eq!(line.into_bytes(), [&long[..], b"\n"].concat());
+        assert_eq!(next(&mut lines).await, b"short\n");
     }
 }

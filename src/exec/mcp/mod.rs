@@ -10,12 +10,14 @@
 //!      |        connect            stdio.rs: a child process and its streams (outbox.rs, lines.rs)
 //!      |                           http.rs: requests and event streams (events.rs, bounded.rs)
 //!      |                           message.rs: what a server sends, classified
+//!      |                           big.rs: big messages, on the threads for long work
 //!      |        handshake          handshake.rs: rmcp's service on that transport
 //!      '- Session::call_tool,      session.rs: permits, cancellation, progress (progress.rs)
 //!         Session::list_tools      errors tell what the transport noticed (diagnostics.rs)
 //!   result::shape                  the result as callers get it, redacted
 //! ```
 
+mod big;
 pub mod bounded;
 mod diagnostics;
 mod error;

@@ -15,7 +15,7 @@ use crate::credential::Attachment;
 use crate::egress::Clients;
 use crate::exec::ExecContext;
 use crate::process::{self, Resident};
-use crate::runtime::Key;
+use crate::runtime::{ComputePool, Key};
 
 /// The session of this key, opened with this attachment.
 pub async fn lease_session(
@@ -30,8 +30,8 @@ pub async fn lease_session(
     };
     let open = || {
         let (target, attachment) = (target.clone(), attachment.clone());
-        let clients = context.clients.clone();
-        move |noted: Era| open_session(target, attachment, clients, noted)
+        let (clients, compute) = (context.clients.clone(), context.runtime.compute.clone());
+        move |noted: Era| open_session(target, attachment, clients, compute, noted)
     };
     let session = sessions.get(key, full, open()).await?;
     // A session keeps the credential that it was opened with: a newly minted one needs another.
@@ -47,11 +47,12 @@ async fn open_session(
     target: Arc<Target>,
     attachment: Arc<Attachment>,
     clients: Arc<Clients>,
+    compute: Arc<ComputePool>,
     noted: Era,
 ) -> Result<(Session, Era), McpError> {
     let trace = SessionTrace::new(&target.provider, target.server.transport_name());
     let (serial, span) = (trace.serial, trace.span.clone());
-    let opened = connect_in_known_era(&target, &attachment, &clients, noted)
+    let opened = connect_in_known_era(&target, &attachment, &clients, &compute, noted)
         .instrument(span.clone())
         .await;
     let provider = &target.provider;
@@ -78,6 +79,7 @@ async fn connect_in_known_era(
     target: &Target,
     attachment: &Arc<Attachment>,
     clients: &Arc<Clients>,
+    compute: &Arc<ComputePool>,
     noted: Era,
 ) -> Result<(SessionLink, ClientService), McpError> {
     let listing = target.last_listing.as_ref();
@@ -85,13 +87,13 @@ async fn connect_in_known_era(
         (Era::Unknown, Some(listing)) => Era::of_protocol(&listing.protocol),
         (noted, _) => noted,
     };
-    match connect(target, attachment, clients, era).await {
+    match connect(target, attachment, clients, compute, era).await {
         Err(error @ (McpError::Protocol { .. } | McpError::Garbage { .. }))
             if era != Era::Unknown =>
         {
             let error = target.redact(error, attachment);
             debug!(provider = %target.provider, ?era, %error, "MCP server speaks another era");
-            connect(target, attachment, clients, Era::Unknown).await
+            connect(target, attachment, clients, compute, Era::Unknown).await
         }
         connected => connected,
     }
@@ -102,10 +104,11 @@ async fn connect(
     target: &Target,
     attachment: &Arc<Attachment>,
     clients: &Arc<Clients>,
+    compute: &Arc<ComputePool>,
     era: Era,
 ) -> Result<(SessionLink, ClientService), McpError> {
     let provider = &target.provider;
-    let link = SessionLink::default();
+    let link = SessionLink::new(compute.clone());
     let service = match &target.server {
         ServerSpec::Program {
             program,

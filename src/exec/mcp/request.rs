@@ -9,8 +9,9 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout_at};
 
+use super::big::{self, BigArguments};
 use super::open::lease_session;
-use super::session::{Session, ToolList};
+use super::session::{CallArguments, Session, ToolList};
 use super::{HANDSHAKE_LIMIT, McpError, Sessions, Target, result};
 use crate::catalog::McpInvocation;
 use crate::catalog::mcp::{ListedTool, Listing};
@@ -21,26 +22,63 @@ use crate::error::UpstreamFault;
 use crate::exec::credentials::{obtain, renew_after_refusal};
 use crate::exec::{ExecContext, Watcher};
 use crate::request_id::RequestId;
-use crate::runtime::Key;
+use crate::runtime::{ComputeError, Key};
 
 /// How long listing the tools may take, the handshake included.
 const LIST_LIMIT: Duration = Duration::from_secs(2 * HANDSHAKE_LIMIT.as_secs());
 
+/// `size` is how many bytes of text the arguments were parsed from.
 pub async fn call_tool(
     remote: &McpInvocation,
-    args: &Map<String, Value>,
+    args: Map<String, Value>,
+    size: usize,
     target: &Arc<Target>,
     context: ExecContext<'_>,
 ) -> Result<Box<RawValue>, McpError> {
+    let deadline = Instant::now() + context.limits.timeout;
+    let compute = &context.runtime.compute;
+    let args = if size <= big::SMALL {
+        CallArguments::Small(args)
+    } else {
+        CallArguments::Big(BigArguments(Arc::new(args)))
+    };
     let call = ToolCall {
         remote,
-        args,
+        args: &args,
         watcher: context.watcher,
         request_id: context.request_id,
     };
     let limit = context.limits.timeout;
-    let (result, session) = request_with_retry(target, context, limit, call).await?;
-    result::shape(&result, &session.attachment)
+    let answered = request_with_retry(target, context, limit, call).await;
+    if let CallArguments::Big(args) = args {
+        compute.discard(&target.provider, args);
+    }
+    let (result, session) = answered?;
+    context.secrets.add(&session.attachment);
+    if result::is_small(&result) {
+        return result::shape(&result, &session.attachment);
+    }
+    let attachment = session.attachment.clone();
+    let time = deadline.saturating_duration_since(Instant::now());
+    let shape = move || result::shape(&result, &attachment);
+    let shaped = compute.run(&target.provider, time, shape).await;
+    shaped.map_err(|error| not_worked_on(error, target, limit))?
+}
+
+/// The error of work on the threads for long work that has no result.
+fn not_worked_on(error: ComputeError, target: &Target, limit: Duration) -> McpError {
+    let provider = target.provider.to_string();
+    match error {
+        ComputeError::Full => McpError::Busy { provider },
+        ComputeError::TimedOut => McpError::Timeout {
+            provider,
+            seconds: limit.as_secs(),
+        },
+        ComputeError::Failed => McpError::Garbage {
+            provider,
+            what: "an answer that can't be worked on".to_owned(),
+        },
+    }
 }
 
 /// The tools of a server.
@@ -57,17 +95,25 @@ pub async fn list_tools(
     context: ExecContext<'_>,
 ) -> Result<ToolListing, McpError> {
     let (list, session) = request_with_retry(target, context, LIST_LIMIT, ToolsRequest).await?;
-    let listing = Listing {
-        at: clock::unix_now(),
-        protocol: session.protocol(),
-        tools: list.tools.into_iter().map(ListedTool::from).collect(),
+    let (attachment, protocol) = (session.attachment.clone(), session.protocol());
+    // Always on the threads for that: a list is seldom asked for, and mostly big.
+    let clean = move || {
+        let listing = Listing {
+            at: clock::unix_now(),
+            protocol,
+            tools: list.tools.into_iter().map(ListedTool::from).collect(),
+        };
+        // Redacted as strings and as text: it is shown to every caller, and kept on disk.
+        let mut value = serde_json::to_value(&listing).unwrap_or_default();
+        result::redact_strings(&mut value, &attachment);
+        let mut text = serde_json::to_vec(&value).unwrap_or_default();
+        attachment.redact(&mut text);
+        serde_json::from_slice(&text)
     };
-    // Redacted as strings and as text: it is shown to every caller, and kept on disk.
-    let mut value = serde_json::to_value(&listing).unwrap_or_default();
-    result::redact_strings(&mut value, &session.attachment);
-    let mut text = serde_json::to_vec(&value).unwrap_or_default();
-    session.attachment.redact(&mut text);
-    let listing = serde_json::from_slice(&text).map_err(|_| McpError::Garbage {
+    let compute = &context.runtime.compute;
+    let listing = compute.run(&target.provider, LIST_LIMIT, clean).await;
+    let listing = listing.map_err(|error| not_worked_on(error, target, LIST_LIMIT))?;
+    let listing = listing.map_err(|_| McpError::Garbage {
         provider: target.provider.to_string(),
         what: "a list of tools that makes no sense".to_owned(),
     })?;
@@ -93,7 +139,7 @@ trait SessionRequest {
 
 struct ToolCall<'a> {
     remote: &'a McpInvocation,
-    args: &'a Map<String, Value>,
+    args: &'a CallArguments,
     watcher: Option<Watcher<'a>>,
     request_id: RequestId,
 }
@@ -106,9 +152,9 @@ impl SessionRequest for ToolCall<'_> {
     }
 
     async fn send(&self, session: &Session, sent: &mut bool) -> Result<CallToolResult, McpError> {
-        let (name, args) = (&self.remote.remote_name, self.args.clone());
+        let name = &self.remote.remote_name;
         session
-            .call_tool(name, args, self.watcher, self.request_id, sent)
+            .call_tool(name, self.args, self.watcher, self.request_id, sent)
             .await
     }
 }

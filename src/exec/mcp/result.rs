@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::McpError;
+use super::big::SMALL;
 use crate::credential::Attachment;
 
 /// How much of a tool's own error is told.
@@ -41,6 +42,45 @@ pub fn shape(result: &CallToolResult, attachment: &Attachment) -> Result<Box<Raw
     let text =
         || serde_json::value::to_raw_value(&String::from_utf8_lossy(&bytes)).unwrap_or_default();
     Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
+}
+
+/// Whether [`shape`] takes so little time that a worker may do it.
+pub fn is_small(result: &CallToolResult) -> bool {
+    let mut room = SMALL;
+    let mut fits = |bytes: usize| match room.checked_sub(bytes) {
+        Some(left) => {
+            room = left;
+            true
+        }
+        None => false,
+    };
+    let blocks = result.content.iter().all(|block| match block {
+        ContentBlock::Text(text) => fits(text.text.len()),
+        ContentBlock::Image(image) => fits(image.data.len()),
+        ContentBlock::Audio(audio) => fits(audio.data.len()),
+        // Embedded resources and links: their texts aren't measured, but most of them are big.
+        _ => false,
+    });
+    blocks
+        && result
+            .structured_content
+            .iter()
+            .all(|value| value_fits(value, &mut fits))
+}
+
+/// Looks at no more of the value than there is room for.
+fn value_fits(value: &Value, fits: &mut impl FnMut(usize) -> bool) -> bool {
+    // A value takes a few bytes at least.
+    const LEAST: usize = 8;
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => fits(LEAST),
+        Value::String(text) => fits(LEAST + text.len()),
+        Value::Array(items) => fits(LEAST) && items.iter().all(|item| value_fits(item, fits)),
+        Value::Object(members) => {
+            let mut members = members.iter();
+            fits(LEAST) && members.all(|(name, value)| fits(name.len()) && value_fits(value, fits))
+        }
+    }
 }
 
 /// Redacts strings before they are encoded: a server may have escaped a secret in a text of its
@@ -136,6 +176,28 @@ mod tests {
             shaped(json!({"content": [], "structuredContent": [1]})).unwrap(),
             "[1]"
         );
+    }
+
+    #[test]
+    fn result_is_small_up_to_the_size_that_a_worker_has_time_for() {
+        let is_small = |result: Value| is_small(&serde_json::from_value(result).unwrap());
+        let text = |length: usize| json!({"type": "text", "text": "x".repeat(length)});
+        assert!(is_small(
+            json!({"content": [text(100)], "structuredContent": {"a": [1]}})
+        ));
+        assert!(!is_small(
+            json!({"content": [text(SMALL / 2), text(SMALL)]})
+        ));
+        assert!(!is_small(
+            json!({"content": [], "structuredContent": vec![0; SMALL]})
+        ));
+        assert!(!is_small(
+            json!({"content": [], "structuredContent": {"x".repeat(SMALL): 1}})
+        ));
+        let nested = vec![json!({"a": {"b": []}}); SMALL];
+        assert!(!is_small(
+            json!({"content": [], "structuredContent": nested})
+        ));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 use tracing::{Span, debug};
 
+use super::big::{BigArguments, BigMessages, BigResults};
 use super::diagnostics::{STDERR_WAIT, TransportDiagnostics};
 use super::handshake::{ClientService, Era};
 use super::http::client_failure;
@@ -23,7 +24,7 @@ use crate::backoff::Backoff;
 use crate::credential::Attachment;
 use crate::exec::{Progress, Watcher};
 use crate::request_id;
-use crate::runtime::{PooledSession, Removal};
+use crate::runtime::{ComputePool, PooledSession, Removal};
 
 /// Calls that a server is sent at a time, and how many more may wait.
 pub const CONCURRENT_CALLS: usize = 64;
@@ -51,6 +52,26 @@ pub struct SessionLink {
     pub lease: watch::Sender<()>,
     /// Set when the server says that its tools have changed.
     pub tools_changed: Arc<AtomicBool>,
+    /// Where big messages are worked on.
+    pub compute: Arc<ComputePool>,
+    pub big_results: Arc<BigResults>,
+}
+
+impl SessionLink {
+    pub fn new(compute: Arc<ComputePool>) -> Self {
+        SessionLink {
+            compute,
+            ..SessionLink::default()
+        }
+    }
+
+    pub fn big_messages(&self, provider: &Arc<str>) -> BigMessages {
+        BigMessages {
+            compute: self.compute.clone(),
+            provider: provider.clone(),
+            results: self.big_results.clone(),
+        }
+    }
 }
 
 /// Names a session in the log, from before its handshake on.
@@ -91,6 +112,12 @@ pub struct Session {
     probing: AtomicBool,
     unresponsive: AtomicBool,
     span: Span,
+}
+
+/// The arguments of a call.
+pub enum CallArguments {
+    Small(JsonObject),
+    Big(BigArguments),
 }
 
 /// The tools of a server, and how long the server says the list is valid.
@@ -175,7 +202,7 @@ impl Session {
     pub async fn call_tool(
         &self,
         name: &str,
-        arguments: JsonObject,
+        arguments: &CallArguments,
         watcher: Option<Watcher<'_>>,
         request_id: request_id::RequestId,
         sent: &mut bool,
@@ -185,10 +212,14 @@ impl Session {
             return Err(self.end_reason());
         }
         *sent = true;
-        let mut params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
+        let (shown, big) = match arguments {
+            CallArguments::Small(arguments) => (arguments.clone(), None),
+            CallArguments::Big(big) => (big.shown(), Some(big)),
+        };
+        let mut params = CallToolRequestParams::new(name.to_owned()).with_arguments(shown);
         for round in 1..=MOST_ROUNDS {
             let answer = match self
-                .send_and_wait(params.clone(), watcher, request_id)
+                .send_and_wait(params.clone(), big, watcher, request_id)
                 .await
             {
                 Ok(answer) => answer,
@@ -217,6 +248,7 @@ impl Session {
     async fn send_and_wait(
         &self,
         params: CallToolRequestParams,
+        big: Option<&BigArguments>,
         watcher: Option<Watcher<'_>>,
         request_id: request_id::RequestId,
     ) -> Result<ServerResult, ServiceError> {
@@ -224,10 +256,14 @@ impl Session {
         let mut request = CallToolRequest::new(params);
         // Not part of the message: the HTTP transport sends it as a header.
         request.extensions.insert(request_id);
+        if let Some(big) = big {
+            request.extensions.insert(big.clone());
+        }
         let request = ClientRequest::CallToolRequest(request);
         let mut request = peer
             .send_cancellable_request(request, PeerRequestOptions::no_options())
             .await?;
+        let big_result = self.link.big_results.expect(request.id.clone());
         let mut cancellation = CancelOnDrop {
             peer: peer.clone(),
             id: Some(request.id.clone()),
@@ -247,7 +283,9 @@ impl Session {
             }
         };
         cancellation.id = None;
-        answer.unwrap_or(Err(ServiceError::TransportClosed))
+        let answer = answer.unwrap_or(Err(ServiceError::TransportClosed))?;
+        let big = big_result.take().map(ServerResult::CallToolResult);
+        Ok(big.unwrap_or(answer))
     }
 
     /// A server may repeat the credential that it was given.
@@ -271,9 +309,16 @@ impl Session {
                 Ok(page) => page,
                 Err(error) => return Err(self.failure(&error).await),
             };
-            let length = |tool: &Tool| serde_json::to_vec(tool).map_or(0, |text| text.len());
-            bytes += page.tools.iter().map(length).sum::<usize>();
-            tools.extend(page.tools);
+            let listed = page.tools;
+            let measure = move || {
+                let length = |tool: &Tool| serde_json::to_vec(tool).map_or(0, |text| text.len());
+                let length = listed.iter().map(length).sum::<usize>();
+                (listed, length)
+            };
+            let big = self.link.big_messages(&self.provider);
+            let (listed, length) = big.run((Vec::new(), 0), measure).await;
+            bytes += length;
+            tools.extend(listed);
             if tools.len() > MOST_TOOLS || bytes > MOST_LIST_MB << 20 {
                 let number = format!("{},{:03}", MOST_TOOLS / 1000, MOST_TOOLS % 1000);
                 let bounds = format!("more than {number}, or of more than {MOST_LIST_MB} MB");

@@ -3,8 +3,11 @@
 
 use std::future::Future;
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -15,6 +18,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::McpError;
+use super::big::{self, BigMessages};
 use super::diagnostics::{STDERR_WAIT, StderrLog, TransportDiagnostics};
 use super::lines::BoundedLines;
 use super::message::{LONGEST_MESSAGE, ServerMessage, classify};
@@ -35,6 +39,10 @@ pub struct StdioTransport {
     /// None once the transport is closed.
     outbox: Option<Outbox>,
     stdout: BoundedLines<ChildStdout>,
+    big: BigMessages,
+    /// A big line that is being parsed on another thread. Kept here because rmcp may drop a
+    /// `receive` and start another, which goes on with it.
+    parsing: Option<BoxFuture<'static, ParsedLine>>,
     /// Set when stdout has ended: until then the end of stderr is waited for.
     stderr_deadline: Option<Instant>,
     diagnostics: Arc<TransportDiagnostics>,
@@ -73,6 +81,8 @@ impl StdioTransport {
             outbox: Some(outbox),
             writer: tokio::spawn(writer.write_to(streams.stdin)),
             stdout: BoundedLines::new(streams.stdout, LONGEST_MESSAGE),
+            big: link.big_messages(provider),
+            parsing: None,
             stderr_deadline: None,
             diagnostics: link.diagnostics.clone(),
             progress: link.progress.clone(),
@@ -101,6 +111,37 @@ impl StdioTransport {
         self.diagnostics.set_cause(cause);
     }
 
+    /// What rmcp receives for a line, if anything. None ends the session.
+    fn take(&mut self, line: ParsedLine) -> ControlFlow<Option<ServerJsonRpcMessage>> {
+        let message = match line {
+            ParsedLine::Empty => return ControlFlow::Continue(()),
+            ParsedLine::Garbage(line) => {
+                if self.diagnostics.add_garbage(&line) >= MOST_GARBAGE {
+                    self.set_cause("the server speaks something else");
+                    return ControlFlow::Break(None);
+                }
+                return ControlFlow::Continue(());
+            }
+            ParsedLine::Message(message) => message,
+        };
+        self.diagnostics.add_json_rpc();
+        match message {
+            ServerMessage::Message(message) if self.answers_abandoned_probe(&message) => {}
+            ServerMessage::Message(message) => return ControlFlow::Break(Some(*message)),
+            ServerMessage::Progress(progress) => self.progress.route(progress),
+            ServerMessage::Ignored | ServerMessage::Garbage => {}
+            // A server that asks without reading the answers would fill the queue.
+            ServerMessage::Request(answer) => {
+                let sent = self.outbox.as_ref().map(|outbox| outbox.send(answer));
+                if !matches!(sent, Some(Ok(()))) {
+                    self.set_cause("the server asks more than it listens");
+                    return ControlFlow::Break(None);
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     /// Whether this answers the probe that rmcp gave up: a server that starts slowly answers late.
     fn answers_abandoned_probe(&mut self, message: &ServerJsonRpcMessage) -> bool {
         let id = match message {
@@ -113,6 +154,30 @@ impl StdioTransport {
             self.abandoned_probe = None;
         }
         late
+    }
+}
+
+/// One line of a server.
+enum ParsedLine {
+    /// White space, or what can't be parsed at all.
+    Empty,
+    /// Not JSON-RPC. Redacted.
+    Garbage(String),
+    Message(ServerMessage),
+}
+
+impl ParsedLine {
+    fn new(line: &[u8], attachment: &Attachment) -> Self {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            return ParsedLine::Empty;
+        }
+        match classify(line) {
+            ServerMessage::Garbage => {
+                ParsedLine::Garbage(attachment.redact_text(line, LONGEST_STDERR_LINE))
+            }
+            message => ParsedLine::Message(message),
+        }
     }
 }
 
@@ -130,9 +195,9 @@ impl Transport<RoleClient> for StdioTransport {
                 _ => {}
             }
         }
-        let outbox = self.outbox.clone();
+        let (outbox, big) = (self.outbox.clone(), self.big.clone());
         async move {
-            let mut line = serde_json::to_vec(&message)?;
+            let mut line = big.encode(message).await?;
             line.push(b'\n');
             let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
             outbox.ok_or_else(closed)?.send(line)
@@ -141,6 +206,14 @@ impl Transport<RoleClient> for StdioTransport {
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
+            if let Some(parsing) = &mut self.parsing {
+                let parsed = parsing.await;
+                self.parsing = None;
+                match self.take(parsed) {
+                    ControlFlow::Continue(()) => continue,
+                    ControlFlow::Break(received) => return received,
+                }
+            }
             let line = match self.stdout.next().await {
                 Ok(Some(line)) => line,
                 Ok(None) => {
@@ -153,34 +226,15 @@ impl Transport<RoleClient> for StdioTransport {
                     return None;
                 }
             };
-            let line = line.trim_ascii();
-            if line.is_empty() {
+            let attachment = self.attachment.clone();
+            if line.len() > big::SMALL {
+                let parse = move || ParsedLine::new(&line.into_bytes(), &attachment);
+                self.parsing = Some(self.big.clone().run(ParsedLine::Empty, parse).boxed());
                 continue;
             }
-            let message = classify(line);
-            if !matches!(message, ServerMessage::Garbage) {
-                self.diagnostics.add_json_rpc();
-            }
-            match message {
-                ServerMessage::Message(message) if self.answers_abandoned_probe(&message) => {}
-                ServerMessage::Message(message) => return Some(*message),
-                ServerMessage::Progress(progress) => self.progress.route(progress),
-                ServerMessage::Ignored => {}
-                // A server that asks without reading the answers would fill the queue.
-                ServerMessage::Request(answer) => {
-                    let sent = self.outbox.as_ref().map(|outbox| outbox.send(answer));
-                    if !matches!(sent, Some(Ok(()))) {
-                        self.set_cause("the server asks more than it listens");
-                        return None;
-                    }
-                }
-                ServerMessage::Garbage => {
-                    let line = self.attachment.redact_text(line, LONGEST_STDERR_LINE);
-                    if self.diagnostics.add_garbage(&line) >= MOST_GARBAGE {
-                        self.set_cause("the server speaks something else");
-                        return None;
-                    }
-                }
+            let parsed = ParsedLine::new(&line.into_bytes(), &attachment);
+            if let ControlFlow::Break(received) = self.take(parsed) {
+                return received;
             }
         }
     }
@@ -277,6 +331,33 @@ mod tests {
         };
         let ended = tokio::time::timeout(Duration::from_secs(30), ended).await;
         assert!(matches!(ended, Ok(None)));
+    }
+
+    /// A script that answers with one big line, then with a small one.
+    const BIG_THEN_SMALL: &str = r#"
+        printf '{"jsonrpc":"2.0","id":1,"result":{"content":[],"structuredContent":["'
+        head -c 3000000 /dev/zero | tr '\0' x
+        printf '"]}}\n{"jsonrpc":"2.0","id":2,"result":{}}\n'; sleep 60
+    "#;
+
+    #[tokio::test]
+    async fn big_message_survives_that_its_receive_is_dropped() {
+        let link = SessionLink::default();
+        let streams = Streams::of_script(BIG_THEN_SMALL);
+        let mut transport = StdioTransport::new(&"p".into(), streams, Arc::default(), &link);
+        let mut ids = Vec::new();
+        while ids.len() < 2 {
+            // Polled once, and dropped, over and over.
+            let received = futures::poll!(std::pin::pin!(transport.receive()));
+            match received {
+                std::task::Poll::Ready(Some(ServerJsonRpcMessage::Response(answer))) => {
+                    ids.push(answer.id);
+                }
+                std::task::Poll::Ready(_) => panic!("the server ended"),
+                std::task::Poll::Pending => tokio::task::yield_now().await,
+            }
+        }
+        assert_eq!(ids, [RequestId::Number(1), RequestId::Number(2)]);
     }
 
     #[tokio::test]

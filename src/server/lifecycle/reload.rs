@@ -21,7 +21,7 @@ use crate::catalog::{Catalog, Provider, listing_cache};
 use crate::clock::unix_now;
 use crate::config::{self, Environment, Flags};
 use crate::error::Problem;
-use crate::keyring::SessionKey;
+use crate::keyring::KeptKeys;
 use crate::snapshot::{BuildFailure, Built, Snapshot};
 use crate::telemetry::health;
 use crate::telemetry::metrics::METRICS;
@@ -106,7 +106,9 @@ pub struct Reloader {
     turn: Mutex<()>,
     /// Held while a snapshot is swapped in, so that `current` doesn't change meanwhile. Not while
     /// one is built: a build that hangs on a file must hold up nothing else.
-    state: Mutex<BuildState>,
+    swapping: Mutex<()>,
+    /// The one-shot keys of the keyring. Builds add to them.
+    kept_keys: KeptKeys,
     /// Builds under way, those that took too long included.
     building: AtomicUsize,
     /// What MCP servers have listed, by provider.
@@ -116,17 +118,11 @@ pub struct Reloader {
     last_report: Mutex<Option<ReloadReport>>,
 }
 
-/// What one build hands on to the next.
-struct BuildState {
-    /// The one-shot key of the keyring. Its file is gone once it has been read.
-    session_key: Option<SessionKey>,
-}
-
 impl Reloader {
     pub fn new(
         flags: Flags,
         mut env: Environment,
-        session_key: Option<SessionKey>,
+        kept_keys: KeptKeys,
         current: Arc<ArcSwap<Snapshot>>,
         listings: Listings,
     ) -> Self {
@@ -137,7 +133,8 @@ impl Reloader {
             env,
             current,
             turn: Mutex::new(()),
-            state: Mutex::new(BuildState { session_key }),
+            swapping: Mutex::new(()),
+            kept_keys,
             building: AtomicUsize::new(0),
             listings: Mutex::new(listings),
             generation: watch::Sender::new(0),
@@ -162,7 +159,7 @@ impl Reloader {
     /// Swaps in a snapshot with this listing, unless a reload has meanwhile removed or replaced the
     /// provider.
     pub fn publish(&self, provider: &Provider, listing: &Arc<Listing>) -> Published {
-        let _swapping = self.state.lock();
+        let _swapping = self.swapping.lock();
         let current = self.current.load_full();
         let server = provider.mcp().map(listing_cache::server_id);
         if mcp_server(&current.catalog, &provider.name) != server {
@@ -224,7 +221,7 @@ impl Reloader {
 
     /// Builds on a thread of its own, which is given up after [`LONGEST_BUILD`]: a file system that
     /// hangs must not hold up later reloads.
-    fn build_in_time(self: &Arc<Self>, old: &Arc<Snapshot>) -> Result<Built, Vec<Problem>> {
+    fn build_in_time(self: &Arc<Self>, old: &Arc<Snapshot>) -> Result<NewParts, Vec<Problem>> {
         // One reload is made at a time: what is still being built here is overdue.
         let overdue = self.building.load(Ordering::Relaxed);
         if overdue >= MOST_OVERDUE {
@@ -232,76 +229,44 @@ impl Reloader {
             return Err(vec![Problem::new(message)]);
         }
         let (building, old) = (Building::begin(self), old.clone());
-        let build = move || {
-            let given = building.0.state.lock().session_key.clone();
-            let mut built = building.0.build(&old, given.as_ref());
-            let key = match &mut built {
-                Ok(built) => &mut built.session_key,
-                Err(failure) => &mut failure.session_key,
-            };
-            // Only a key that this build has read is kept: another may have replaced the one that
-            // it was given.
-            key.take_if(|key| given.as_ref().is_some_and(|given| given.is_same_as(key)));
-            built
-        };
-        let this = self.clone();
-        let late = move |built: Result<Built, BuildFailure>| {
-            this.keep(built.map_or_else(|failure| failure.session_key, |built| built.session_key));
-        };
-        let built = timed::run(LONGEST_BUILD, build, late);
-        match built {
-            Ok(Ok(built)) => Ok(built),
-            Ok(Err(failure)) => {
-                self.keep(failure.session_key);
-                Err(failure.problems)
-            }
+        let build = move || building.0.build(&old);
+        match timed::run(LONGEST_BUILD, build, drop) {
+            Ok(built) => built.map_err(|failure| failure.problems),
             Err(e) => Err(vec![Problem::new("no new snapshot").because(&e)]),
-        }
-    }
-
-    /// Keeps the one-shot key of a build that wasn't used: its file is gone, and without it every
-    /// later reload would fail too.
-    fn keep(&self, session_key: Option<SessionKey>) {
-        if session_key.is_some() {
-            self.state.lock().session_key = session_key;
         }
     }
 
     /// Builds a snapshot from the files as they are now, and refuses it where it would do less than
     /// the old one to keep callers out.
-    fn build(
-        &self,
-        old: &Snapshot,
-        session_key: Option<&SessionKey>,
-    ) -> Result<Built, BuildFailure> {
+    fn build(&self, old: &Snapshot) -> Result<NewParts, BuildFailure> {
         let mut settings = config::resolve(&self.flags, &self.env).map_err(BuildFailure::from)?;
         warn_about_restart(&old.settings, &settings);
         settings.listeners = keep_listeners(&old.settings.listeners, &settings.listeners);
         check_kept_listeners(&settings).map_err(BuildFailure::from)?;
-        let built = Snapshot::build(settings, session_key)?;
+        let built = Snapshot::build(settings, &self.kept_keys)?;
         let problems = lost_protections(old, &built.snapshot);
-        if problems.is_empty() {
-            Ok(built)
-        } else {
-            Err(BuildFailure {
-                problems,
-                warnings: Vec::new(),
-                session_key: built.session_key,
-            })
+        if !problems.is_empty() {
+            return Err(BuildFailure::from(problems));
         }
+        let Snapshot {
+            settings, catalog, ..
+        } = &built.snapshot;
+        Ok(NewParts {
+            cached: listing_cache::load_all(&settings.ati_dir, catalog),
+            built,
+        })
     }
 
-    /// Replaces the old snapshot, and keeps of it what is still valid.
-    fn swap(&self, mut built: Built) -> Arc<Snapshot> {
-        let mut state = self.state.lock();
+    /// Replaces the old snapshot, and keeps of it what is still valid. Reads no file: what waits
+    /// for the locks must not wait for a disk.
+    fn swap(&self, new: NewParts) -> Arc<Snapshot> {
+        let NewParts { mut built, cached } = new;
+        let _swapping = self.swapping.lock();
         let old = &*self.current.load_full();
-        if let Some(fresh) = built.session_key.take() {
-            state.session_key = Some(fresh);
-        }
         log_warnings(&built.warnings);
         built.snapshot.adopt(old);
         forget_changed_credentials(old, &built.snapshot);
-        let listings = self.valid_listings(old, &built.snapshot);
+        let listings = self.valid_listings(cached, old, &built.snapshot);
         let snapshot = Arc::new(built.snapshot.with_listings(&listings));
         *self.listings.lock() = listings;
         self.current.store(snapshot.clone());
@@ -312,8 +277,8 @@ impl Reloader {
 
     /// The listings of servers that are the same as before; those of new servers from the cache on
     /// disk.
-    fn valid_listings(&self, old: &Snapshot, new: &Snapshot) -> Listings {
-        let mut listings = listing_cache::load_all(&new.settings.ati_dir, &new.catalog);
+    fn valid_listings(&self, cached: Listings, old: &Snapshot, new: &Snapshot) -> Listings {
+        let mut listings = cached;
         for (name, listing) in self.listings.lock().iter() {
             let server = mcp_server(&new.catalog, name);
             if server.is_some() && server == mcp_server(&old.catalog, name) {
@@ -322,6 +287,13 @@ impl Reloader {
         }
         listings
     }
+}
+
+/// What a reload has read, and has yet to swap in.
+struct NewParts {
+    built: Built,
+    /// The listings on disk.
+    cached: Listings,
 }
 
 /// A build under way, counted until it ends, however it ends.

@@ -18,7 +18,8 @@ pub fn redact(args: &Map<String, Value>) -> Box<RawValue> {
     RawValue::from_string(out).unwrap_or_default()
 }
 
-/// In place of arguments that can't be parsed, or that weren't, because the call was refused before.
+/// In place of arguments that can't be parsed, or that weren't, because the call was refused
+/// before.
 pub fn not_parsed() -> Box<RawValue> {
     let marker = r#"{"...":"[not parsed]"}"#.to_owned();
     RawValue::from_string(marker).unwrap_or_default()

@@ -46,7 +46,7 @@ fn read(mut lines: BoundedLines<Pipe<'_>>) -> (Vec<Vec<u8>>, bool) {
         let next = pin!(lines.next()).poll(&mut context);
         match next {
             Poll::Pending => {}
-            Poll::Ready(Ok(Some(line))) => found.push(line),
+            Poll::Ready(Ok(Some(line))) => found.push(line.into_bytes()),
             Poll::Ready(Ok(None)) => return (found, false),
             Poll::Ready(Err(LineError::TooLong(_))) => return (found, true),
             Poll::Ready(Err(LineError::Io(e))) => panic!("{e}"),

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{manifest, result, started, with};
-use crate::support::ati::{ati, stderr, stdout, write};
+use crate::support::ati::{Setup, ati, stderr, stdout, write};
 use crate::support::eventually;
 
 #[test]
@@ -35,4 +35,29 @@ fn tool_list_is_kept_across_a_reload_of_the_same_server() {
     write(&proxy.path("manifests/s.toml"), manifest("s", "die", ""));
     assert_eq!(proxy.reload()["message"], "reload done");
     assert_eq!(proxy.client().get("/tools/s%3Aecho").status, 404);
+}
+
+#[test]
+fn tool_list_of_a_server_that_a_reload_adds_comes_from_the_cache() {
+    let gate = tempfile::NamedTempFile::new().unwrap();
+    let more = format!("mcp_env = {{ GATE = '{}' }}", gate.path().display());
+    // The same server, while it can be asked.
+    let before = Setup::new().manifest("s", &manifest("s", "good", &more));
+    std::fs::remove_file(gate.path()).unwrap();
+    let before = started(before);
+    let cache = before.path("cache/tools/s.json");
+    eventually("the cache", || cache.exists().then_some(()));
+    let proxy = Setup::new().start();
+    write(
+        &proxy.path("cache/tools/s.json"),
+        std::fs::read(cache).unwrap(),
+    );
+    write(
+        &proxy.path("manifests/s.toml"),
+        manifest("s", "good", &more),
+    );
+    // From now on it doesn't start.
+    write(gate.path(), "");
+    assert_eq!(proxy.reload()["message"], "reload done");
+    assert_eq!(proxy.client().get("/tools/s%3Aecho").status, 200);
 }

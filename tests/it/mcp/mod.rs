@@ -1,5 +1,6 @@
 //! MCP servers behind tools: calls, sessions, server processes, faults.
 
+mod big;
 mod calls;
 mod checks;
 mod commands;

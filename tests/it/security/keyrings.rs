@@ -62,6 +62,28 @@ fn one_shot_key_survives_a_failed_start_or_reload() {
     assert_eq!(proxy.reload()["message"], "reload done");
 }
 
+/// An operator writes the new key, and the keyring that it opens a moment later.
+#[test]
+fn one_shot_key_survives_a_reload_before_its_keyring_is_there() {
+    let (old, new) = (
+        SessionKey::generate().unwrap(),
+        SessionKey::generate().unwrap(),
+    );
+    let text = json!({"sandbox_signing_shared_secret": "planted-a"}).to_string();
+    let proxy = Setup::new()
+        .file("keyring.enc", old.seal(text.as_bytes()).unwrap())
+        .file("one-shot", old.to_base64().as_bytes())
+        .start();
+    write(&proxy.path("one-shot"), new.to_base64().as_bytes());
+    assert_eq!(proxy.reload()["message"], "reload done");
+    assert!(!proxy.path("one-shot").exists());
+    write(
+        &proxy.path("keyring.enc"),
+        new.seal(text.as_bytes()).unwrap(),
+    );
+    assert_eq!(proxy.reload()["message"], "reload done");
+}
+
 #[test]
 fn keyring_in_each_form_reads_the_same() {
     let secrets = json!({"sandbox_signing_shared_secret": SIGNING, "multi": "line\nbreak \u{e9}"});

@@ -58,7 +58,28 @@ pub struct UpgradeSocket {
     throttle: Throttle,
     /// Held during a hand-over: successors are served one after the other.
     handing_over: Mutex<()>,
-    connections: AtomicUsize,
+    connections: Connections,
+}
+
+/// The connections that are served.
+#[derive(Default)]
+struct Connections(Arc<AtomicUsize>);
+
+impl Connections {
+    /// None where there are too many.
+    fn begin(&self) -> Option<ServedConnection> {
+        let served = ServedConnection(self.0.clone());
+        (self.0.fetch_add(1, Ordering::AcqRel) < MOST_CONNECTIONS).then_some(served)
+    }
+}
+
+/// A connection that is served, counted until it ends, however it ends.
+struct ServedConnection(Arc<AtomicUsize>);
+
+impl Drop for ServedConnection {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl UpgradeSocket {
@@ -77,7 +98,7 @@ impl UpgradeSocket {
             runtime: Handle::current(),
             throttle: Throttle::new(),
             handing_over: Mutex::new(()),
-            connections: AtomicUsize::new(0),
+            connections: Connections::default(),
         })
     }
 
@@ -172,21 +193,19 @@ pub fn serve(socket: UnixListener, shared: Arc<UpgradeSocket>) -> io::Result<()>
             let Some(peer) = shared.recognise(&stream) else {
                 continue;
             };
-            if shared.connections.fetch_add(1, Ordering::AcqRel) >= MOST_CONNECTIONS {
-                shared.connections.fetch_sub(1, Ordering::AcqRel);
+            let Some(served) = shared.connections.begin() else {
                 send_refusal(&stream, "too many ask it at once");
                 continue;
-            }
+            };
             let of_thread = shared.clone();
             let converse = move || {
+                let _served = served;
                 of_thread.converse(stream, &peer);
-                of_thread.connections.fetch_sub(1, Ordering::AcqRel);
             };
             let spawned = std::thread::Builder::new()
                 .name("control".into())
                 .spawn(converse);
             if let Err(e) = spawned {
-                shared.connections.fetch_sub(1, Ordering::AcqRel);
                 warn!(error = %e, "no thread for a connection to the upgrade socket");
             }
         }
@@ -245,5 +264,30 @@ pub async fn claim_later(path: PathBuf, shared: Arc<UpgradeSocket>) {
             Err(e) => warn!(error = %e, "this process can't be upgraded while it runs"),
         }
         return;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connection_whose_thread_panics_gives_its_place_back() {
+        let connections = Connections::default();
+        for _ in 0..2 * MOST_CONNECTIONS {
+            let served = connections.begin().unwrap();
+            let panics = move || {
+                let _served = served;
+                panic!("on purpose");
+            };
+            assert!(std::thread::spawn(panics).join().is_err());
+        }
+        let held: Vec<_> = (0..MOST_CONNECTIONS)
+            .map(|_| connections.begin().unwrap())
+            .collect();
+        assert!(connections.begin().is_none());
+        // A refusal takes no place either.
+        drop(held);
+        assert_eq!(connections.0.load(Ordering::Acquire), 0);
     }
 }
