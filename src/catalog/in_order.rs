@@ -1,4 +1,4 @@
-//! The tools in the order of their names, for lists in pages, and what tells that they have changed.
+//! The tools in the order of their names, for lists in pages, and what tells that they changed.
 
 use std::sync::Arc;
 

@@ -57,11 +57,12 @@ impl Bridge {
         loop {
             attempt += 1;
             let failed = match self.post_once(request, line).await? {
-                Ok(response) if response.status() != 503 || attempt >= ATTEMPTS => {
-                    return Ok(response);
+                // A proxy that is overloaded, or about to end. A call may have begun: a proxy that
+                // ends gives up its calls like this.
+                Ok(response) if response.status() == 503 && is_repeatable && attempt < ATTEMPTS => {
+                    None
                 }
-                // The proxy hasn't begun: it is overloaded, or about to end.
-                Ok(_) => None,
+                Ok(response) => return Ok(response),
                 Err(unanswered) => Some(unanswered),
             };
             if let Some(unanswered) = failed {
