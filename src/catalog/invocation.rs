@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Method;
 
 use super::mcp::ToolDetails;
-use super::param_headers::ParamHeader;
+use super::mcp::param_headers::ParamHeader;
 use super::provider::{Handler, Provider};
 use crate::config::{HandlerKind, Section, offer};
 
