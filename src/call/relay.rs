@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 
 use super::{Call, Context, check_end, limit, mcp, upstream_override};
 use crate::auth::Identity;
-use crate::catalog::{Provider, RelayedTool, Tool};
+use crate::catalog::mcp::relayed::RelayedTool;
+use crate::catalog::{Provider, Tool};
 use crate::credential::{Lookup, UsedSecrets};
 use crate::error::{CallError, ExecError};
 use crate::exec::ExecContext;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::files::FileOperation;
 use super::mcp::ToolDetails;
-use super::param_headers::ParamHeader;
+use super::mcp::param_headers::ParamHeader;
 use super::provider::{Handler, Provider};
 use crate::config::{HandlerKind, Section, offer};
 

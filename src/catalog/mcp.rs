@@ -1,5 +1,8 @@
 //! MCP servers as manifests describe them, and the tools that they list.
 
+pub mod param_headers;
+pub mod relayed;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

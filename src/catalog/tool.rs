@@ -8,9 +8,8 @@ use serde_json_path::JsonPath;
 use toml::Table;
 
 use super::invocation::{Dialect, HttpInvocation, Invocation, McpInvocation};
-use super::mcp::ListedTool;
+use super::mcp::{ListedTool, param_headers};
 use super::openapi::Operation;
-use super::param_headers;
 use super::provider::{Override, Provider};
 use super::result_format::ResultFormat;
 use super::schema::{Location, Schema};

@@ -6,7 +6,7 @@ use base64::prelude::BASE64_STANDARD;
 use http::{HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 
-use crate::catalog::ParamHeader;
+use crate::catalog::mcp::param_headers::ParamHeader;
 
 /// A header value that isn't plain ASCII is sent as `=?base64?<base64 of its UTF-8>?=`.
 const ENCODED_START: &str = "=?base64?";

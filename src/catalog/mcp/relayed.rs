@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use super::mcp::safe_name;
-use super::{Catalog, Invocation, Provider, Tool};
+use super::safe_name;
 use crate::auth::Scopes;
+use crate::catalog::{Catalog, Invocation, Provider, Tool};
 
 /// A tool of a server, whether it is in the catalogue or not.
 pub struct RelayedTool<'a> {
