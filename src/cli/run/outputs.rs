@@ -77,7 +77,8 @@ impl<'a> Incoming<'a> {
             match event {
                 Event::Begin { path } => self.begin(&path)?,
                 Event::Bytes(bytes) => self.add(&bytes)?,
-                Event::End | Event::Told { .. } => {}
+                // The end of a file is the beginning of the next, or of nothing.
+                _ => {}
             }
         }
         Ok(())
