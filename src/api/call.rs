@@ -139,7 +139,7 @@ fn headers(finished: &Finished) -> Vec<(HeaderName, HeaderValue)> {
         headers.push((name, HeaderValue::from_static(finished.format.name())));
     }
     if let Output::WithFiles(_) = finished.output {
-        let name = HeaderName::from_static(call::FILES_HEADER);
+        let name = HeaderName::from_static(call::CAPTURED_HEADER);
         headers.push((name, HeaderValue::from_static("base64")));
     }
     if finished.is_program {

@@ -56,7 +56,7 @@ pub const WARNING_HEADER: &str = "x-ati-warning";
 pub const HANDLER_HEADER: &str = "x-ati-handler";
 
 /// The header of a `/call` answer in which ati put files, as base64.
-pub const FILES_HEADER: &str = "x-ati-files";
+pub const CAPTURED_HEADER: &str = "x-ati-captured";
 
 /// What calls of one process are made with.
 #[derive(Clone, Copy)]

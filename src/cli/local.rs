@@ -1,6 +1,8 @@
 //! Tools on this machine, without a proxy: its manifests and its keyring, limited by a session
 //! token where JWT keys are configured.
 
+mod settings;
+
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -11,7 +13,7 @@ use tokio::sync::{Semaphore, watch};
 use super::interrupt::{Ended, interruptible};
 use super::run::outputs::place_local;
 use super::run::unknown_tool;
-use super::{audit, output, problem_failure, runtime};
+use super::{output, problem_failure, runtime};
 use crate::api::{self, ProviderSessions, RunningCalls, Services};
 use crate::auth::Identity;
 use crate::auth::session::{self, SESSION_TOKEN};
@@ -20,8 +22,7 @@ use crate::call::{self, Args, Context, Counting, Finished, Output};
 use crate::catalog::mcp::{Listing, Listings};
 use crate::catalog::{Catalog, Provider, ResultFormat, Tool, listing_cache};
 use crate::clock::unix_now;
-use crate::config::{Environment, FileSettings, KeyringSettings, Settings, ToolSettings};
-use crate::egress;
+use crate::config::{Environment, Settings};
 use crate::error::{CallError, Code, ExecError, Failure};
 use crate::exec::cli::Surroundings;
 use crate::exec::mcp::{McpError, ToolListing};
@@ -31,6 +32,7 @@ use crate::request_id::RequestId;
 use crate::snapshot::{self, Snapshot};
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
+use settings::settings;
 
 /// Seconds for which a cached listing of tools is used without asking the server again.
 const LISTING_TTL: u64 = 3600;
@@ -407,39 +409,6 @@ impl Session {
 /// The snapshot of this machine as its files are now.
 pub fn read_again() -> Result<Snapshot, Failure> {
     build(settings(&Environment::read()), None)
-}
-
-/// The settings of a command: the environment, and defaults for everything else.
-fn settings(env: &Environment) -> Settings {
-    Settings {
-        ati_dir: env.ati_dir.clone(),
-        keyring: KeyringSettings {
-            places: Places {
-                dir: env.ati_dir.clone(),
-                one_shot: env.key_file.clone(),
-                consume: true,
-            },
-            from_environment: false,
-            allow_empty: false,
-        },
-        guard: env.guard,
-        egress: egress::Settings {
-            downloads: env.downloads.clone(),
-            ..egress::Settings::default()
-        },
-        audit_file: audit::path(env),
-        jwt: env.jwt(),
-        tools: ToolSettings {
-            max_captured_bytes: env.max_captured_bytes,
-            ..ToolSettings::default()
-        },
-        files: FileSettings {
-            // One call of one caller, with files that are on the disk already.
-            spool_bytes: u64::MAX,
-            ..FileSettings::default()
-        },
-        ..Settings::default()
-    }
 }
 
 /// The snapshot of a command, with the tools that MCP servers listed last.

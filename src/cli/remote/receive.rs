@@ -7,15 +7,15 @@ use http::{HeaderValue, Method};
 use tokio::time::timeout;
 
 use super::{Called, Opened, Remote, Response, not_ati, runtime};
-use crate::call::FILES_HEADER;
+use crate::call::CAPTURED_HEADER;
 use crate::cli::cleanup::Interrupts;
 use crate::cli::run::outputs::{Files, Incoming, Named};
 use crate::error::{Code, Failure, UpstreamFault};
 use crate::request_id;
 
 impl Remote {
-    /// Sends a call. Files in the answer are taken out of it while it comes in. Such an answer takes
-    /// as long as it takes; any other has the usual time.
+    /// Sends a call. Files in the answer are taken out of it while it comes in. Such an answer
+    /// takes as long as it takes; any other has the usual time.
     pub(super) fn call_receiving(
         &self,
         body: String,
@@ -62,7 +62,7 @@ impl Called {
 /// Whether ati put files into the answer. An upstream of the proxy can write an answer that looks
 /// the same, so a proxy of this kind says it; an older one says nothing, and sends no request id.
 fn may_hold_files(answer: &Opened) -> bool {
-    answer.header(FILES_HEADER).is_some() || answer.header(request_id::HEADER).is_none()
+    answer.header(CAPTURED_HEADER).is_some() || answer.header(request_id::HEADER).is_none()
 }
 
 async fn receive(mut opened: Opened, named: &Named) -> Result<(Response, Files), Failure> {
