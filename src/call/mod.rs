@@ -5,6 +5,7 @@ mod arguments;
 mod audit_guard;
 mod credentials;
 mod files;
+mod listing;
 mod mcp;
 pub mod payload;
 mod program;
@@ -35,7 +36,6 @@ use crate::exec::cli::Surroundings;
 use crate::exec::credentials::SharedCredentials;
 use crate::exec::files::Content;
 use crate::exec::http::HttpError;
-use crate::exec::mcp::{McpError, ToolListing};
 use crate::exec::{self, Answer, ExecContext, JsonWithFiles, SharedState, SpooledJson, Watcher};
 use crate::keyring::Keyring;
 use crate::request_id::RequestId;
@@ -45,6 +45,7 @@ use crate::telemetry::trail::CallTrail;
 use arguments::validate;
 pub use arguments::{Args, MOST_VALUES};
 use audit_guard::AuditGuard;
+pub use listing::{has_changed, list};
 pub use mcp::server_of as mcp_server;
 pub use relay::{RelayRecord, Relayed};
 pub use work::{SMALL_TEXT, Work};
@@ -459,44 +460,4 @@ async fn over_http(
         .leads_to(upstream.and_then(|url| egress::host_and_port(&url.text)));
     let credential = credentials::resolve(call)?;
     exec::http::run(request, &credential, call.exec_context()).await
-}
-
-/// Asks an MCP server for its tools, with the operator's credentials and no tenant's.
-pub async fn list(provider: &Arc<Provider>, context: Context<'_>) -> Result<ToolListing, McpError> {
-    let (identity, trail) = (Identity::unrestricted(), CallTrail::default());
-    let secrets = UsedSecrets::default();
-    let call = listing_call(provider, &identity, &trail, &secrets, context);
-    let target = mcp::target(&call)?;
-    exec::mcp::list_tools(&target, call.exec_context()).await
-}
-
-/// Whether the server has announced a change since that session listed its tools.
-pub fn has_changed(provider: &Arc<Provider>, listed_by: u64, context: Context<'_>) -> bool {
-    let (identity, trail) = (Identity::unrestricted(), CallTrail::default());
-    let secrets = UsedSecrets::default();
-    let call = listing_call(provider, &identity, &trail, &secrets, context);
-    mcp::target(&call).is_ok_and(|target| {
-        exec::mcp::tools_may_have_changed(&target, listed_by, call.exec_context())
-    })
-}
-
-fn listing_call<'a>(
-    provider: &'a Arc<Provider>,
-    identity: &'a Identity,
-    trail: &'a CallTrail,
-    secrets: &'a UsedSecrets,
-    context: Context<'a>,
-) -> Call<'a> {
-    Call {
-        provider,
-        tool: None,
-        identity,
-        lookup: Lookup::tool(context.keyring, None),
-        upstream_override: None,
-        request_id: RequestId::generate(),
-        trail,
-        secrets,
-        native: false,
-        context,
-    }
 }

@@ -291,12 +291,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "ati completions fish > ~/.config/fish/completions/ati.fish",
         ],
     ),
+    ("ati mcp", &["ati mcp serve # what an MCP client starts"]),
     (
         "ati mcp serve",
         &[
             "ati mcp serve",
             "ATI_PROXY_URL=https://ati.example.com ati mcp serve --search",
-            "claude mcp add ati -- ati mcp serve",
+            "ati mcp serve --search",
         ],
     ),
     (

@@ -28,25 +28,20 @@ fn health_of_an_empty_folder_counts_the_file_tools() {
 }
 
 #[test]
-fn manifest_of_an_unbuilt_handler_is_counted_and_warned_about() {
+fn manifest_of_an_unknown_handler_is_counted_and_warned_about() {
     let proxy = Setup::new()
         .file(
             "manifests/a.toml",
             r#"
                 [provider]
                 name = 'a'
-                handler = 'cli'
+                handler = 'clii'
             "#,
         )
         .start();
     // With the one that needs no manifest.
     assert_eq!(proxy.client().get("/health").json()["providers"], 2);
-    assert!(
-        proxy
-            .log
-            .text()
-            .contains("handler 'cli' is not part of this build")
-    );
+    assert!(proxy.log.text().contains("unknown handler 'clii'"));
 }
 
 #[test]

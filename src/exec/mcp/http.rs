@@ -12,7 +12,7 @@ use futures::stream::BoxStream;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use rmcp::model::{
-    CallToolRequest, ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, RequestId,
+    CallToolRequest, ClientJsonRpcMessage, ClientRequest, ErrorData, RequestId,
     ServerJsonRpcMessage,
 };
 use rmcp::transport::streamable_http_client::{
@@ -27,7 +27,8 @@ use super::bounded::{read_beginning, read_whole};
 use super::content_type::{ContentType, content_type};
 use super::events::{EventStream, messages, replay};
 use super::handshake::Era;
-use super::message::{LONGEST_MESSAGE, LONGEST_MESSAGE_MB, ServerMessage, classify};
+use super::http_refusal::{answer_of_refusal, mentions_session, no_discover};
+use super::message::{LONGEST_MESSAGE, LONGEST_MESSAGE_MB};
 use super::param_headers::ParamHeaders;
 use super::progress::ProgressRoutes;
 use super::session::SessionLink;
@@ -60,15 +61,13 @@ const STREAM_RESTARTS: Backoff = Backoff::new(Duration::from_secs(1), Duration::
 const STEADY_STREAM: Duration = Duration::from_secs(10);
 /// How long a server may take to answer that a session is deleted.
 const DELETE_LIMIT: Duration = Duration::from_secs(5);
-/// Error codes that only servers of the stateless era use.
-const STATELESS_CODES: [i32; 3] = [-32020, -32021, -32022];
 
 /// Why a request failed, as rmcp carries it back to ati.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct ClientFailure(McpError);
+pub struct ClientFailure(pub(super) McpError);
 
-type TransportError = StreamableHttpError<ClientFailure>;
+pub(super) type TransportError = StreamableHttpError<ClientFailure>;
 
 /// The failure of ati's own client among the causes of an error of rmcp.
 pub fn client_failure(error: &(dyn std::error::Error + 'static)) -> Option<McpError> {
@@ -423,10 +422,10 @@ fn headers(session: Option<&str>, custom: HashMap<HeaderName, HeaderValue>) -> H
 }
 
 /// The request in a posted message, which waits for an answer. Notifications wait for none.
-struct PostedRequest {
+pub(super) struct PostedRequest {
     id: RequestId,
     /// `server/discover`, which finds out the era.
-    is_probe: bool,
+    pub(super) is_probe: bool,
 }
 
 impl PostedRequest {
@@ -440,7 +439,7 @@ impl PostedRequest {
         }
     }
 
-    fn answer(self, error: ErrorData) -> StreamableHttpPostResponse {
+    pub(super) fn answer(self, error: ErrorData) -> StreamableHttpPostResponse {
         let answer = ServerJsonRpcMessage::error(error, Some(self.id));
         StreamableHttpPostResponse::Json(answer, None)
     }
@@ -461,59 +460,4 @@ fn tool_call(message: &ClientJsonRpcMessage) -> Option<&CallToolRequest> {
         ClientRequest::CallToolRequest(call) => Some(call),
         _ => None,
     }
-}
-
-/// Whether a refusal is about the session, in the words of the SDKs. Any other 400 is about the
-/// call, which must not be repeated because of it.
-fn mentions_session(refusal: &McpError) -> bool {
-    let McpError::Status { body, .. } = refusal else {
-        return false;
-    };
-    let body = body.to_lowercase();
-    let words = [
-        "session id",
-        "session-id",
-        "session not found",
-        "server not initialized",
-    ];
-    words.iter().any(|words| body.contains(words))
-}
-
-/// A refusal may carry a JSON-RPC error, which is the answer to the request; a refused probe tells
-/// that the server belongs to the older era.
-fn answer_of_refusal(
-    status: u16,
-    refusal: McpError,
-    request: Option<PostedRequest>,
-) -> Result<StreamableHttpPostResponse, TransportError> {
-    let body = match &refusal {
-        McpError::Status { body, .. } => body.as_bytes(),
-        _ => b"",
-    };
-    let error = match classify(body) {
-        ServerMessage::Message(message) => match *message {
-            ServerJsonRpcMessage::Error(error) => Some(error.error),
-            _ => None,
-        },
-        _ => None,
-    };
-    let Some(request) = request else {
-        return Err(TransportError::Client(ClientFailure(refusal)));
-    };
-    let is_stateless = |error: &ErrorData| STATELESS_CODES.contains(&error.code.0);
-    let answer = match error {
-        _ if matches!(status, 401 | 403 | 429) => None,
-        Some(error) if !request.is_probe || is_stateless(&error) => Some(error),
-        _ if request.is_probe && (400..500).contains(&status) => Some(no_discover()),
-        other => other,
-    };
-    match answer {
-        Some(error) => Ok(request.answer(error)),
-        None => Err(TransportError::Client(ClientFailure(refusal))),
-    }
-}
-
-/// How a server of the older era answers `server/discover`.
-fn no_discover() -> ErrorData {
-    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "no server/discover", None)
 }

@@ -25,6 +25,7 @@ mod error;
 pub mod events;
 mod handshake;
 mod http;
+mod http_refusal;
 pub mod lines;
 pub mod message;
 mod open;

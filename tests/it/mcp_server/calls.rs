@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ask, call, names, post, request, text};
+use super::{ask, call, names, post, request, text, tools};
 use crate::support::ati::{Proxy, Setup};
 use crate::support::eventually;
 use crate::support::http::Client;
@@ -72,7 +72,7 @@ fn list_has_names_schemas_and_what_is_certain() {
     let (_upstream, proxy) = started();
     let list = ask(&proxy, "tools/list", json!({}));
     assert_eq!(names(&list), ["web:look", "web:target", "web:wipe"]);
-    let tools = &list["result"]["tools"];
+    let tools = tools(&list);
     assert_eq!(tools[0]["description"], "Looks at a page");
     assert_eq!(tools[0]["inputSchema"]["required"], json!(["q"]));
     assert_eq!(tools[0]["annotations"], json!({"readOnlyHint": true}));

@@ -81,10 +81,15 @@ fn ask_stateless(proxy: &Proxy, method: &str, params: Value) -> Response {
     post(proxy, &headers, &stateless(method, params))
 }
 
-fn names(list: &Value) -> Vec<String> {
+/// The tools of a list, without those for files, which every list has.
+fn tools(list: &Value) -> Vec<&Value> {
     let tools = list["result"]["tools"].as_array();
     let tools = tools.unwrap_or_else(|| panic!("no list in {list}")).iter();
-    tools
-        .map(|tool| tool["name"].as_str().unwrap().to_owned())
-        .collect()
+    let for_files = |tool: &Value| tool["name"].as_str().unwrap().starts_with("file_manager:");
+    tools.filter(|tool| !for_files(tool)).collect()
+}
+
+fn names(list: &Value) -> Vec<String> {
+    let name = |tool: &Value| tool["name"].as_str().unwrap().to_owned();
+    tools(list).into_iter().map(name).collect()
 }

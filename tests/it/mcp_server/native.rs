@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ask, call, text};
+use super::{ask, call, text, tools};
 use crate::mcp::{over_http, particular_server, with_result};
 use crate::support::ati::Proxy;
 use crate::support::upstream::Upstream;
@@ -65,8 +65,8 @@ fn content_of_every_kind_and_structured_content_arrive_unchanged() {
     let (_server, proxy) = started("");
     let answer = call(&proxy, "s:mixed", json!({}));
     assert_eq!(answer["result"], result());
-    let tools = &ask(&proxy, "tools/list", json!({}))["result"]["tools"];
-    let mixed = &tools[1];
+    let list = ask(&proxy, "tools/list", json!({}));
+    let mixed = tools(&list)[1];
     assert_eq!(
         (&mixed["name"], &mixed["title"]),
         (&json!("s:mixed"), &json!("Mixed things"))

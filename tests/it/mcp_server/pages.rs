@@ -8,11 +8,11 @@ use crate::support::ati::{Setup, tool, write};
 #[test]
 fn pages_hold_every_tool_once_also_where_the_tools_change_in_between() {
     let tools = |numbers: &mut dyn Iterator<Item = usize>| -> String {
-        let tools: String = numbers.map(|n| tool(&format!("p:t{n:03}"), "")).collect();
-        format!("[provider]\nname = 'p'\nbase_url = 'http://127.0.0.1:1'\n{tools}")
+        let tools: String = numbers.map(|n| tool(&format!("a:t{n:03}"), "")).collect();
+        format!("[provider]\nname = 'a'\nbase_url = 'http://127.0.0.1:1'\n{tools}")
     };
     let proxy = Setup::new()
-        .manifest("p", &tools(&mut (0..250).rev()))
+        .manifest("a", &tools(&mut (0..250).rev()))
         .conf("[mcp]\npage_size = 100\n")
         .start();
     let page = |cursor: Option<&str>| {
@@ -24,16 +24,16 @@ fn pages_hold_every_tool_once_also_where_the_tools_change_in_between() {
     let (first, next) = page(None);
     assert_eq!(
         (first.len(), first[0].as_str(), first[99].as_str()),
-        (100, "p:t000", "p:t099")
+        (100, "a:t000", "a:t099")
     );
     // The tool that the cursor names goes, and one before it comes.
     write(
-        &proxy.path("manifests/p.toml"),
+        &proxy.path("manifests/a.toml"),
         tools(&mut (0..250).filter(|n| *n != 99)),
     );
     assert_eq!(proxy.reload()["message"], "reload done");
     let (second, next) = page(next.as_deref());
-    assert_eq!((second.len(), second[0].as_str()), (100, "p:t100"));
+    assert_eq!((second.len(), second[0].as_str()), (100, "a:t100"));
     let (third, end) = page(next.as_deref());
-    assert_eq!((third.len(), third[49].as_str(), end), (50, "p:t249", None));
+    assert_eq!((third.len(), third[49].as_str(), end), (50, "a:t249", None));
 }
