@@ -43,7 +43,7 @@ with tempfile.TemporaryDirectory(prefix="ati-conformance-") as home:
     with open(f"{home}/manifests/suite.toml", "w") as file:
         file.write(f'[provider]\nname = "suite"\nhandler = "mcp"\nmcp_transport = "http"\nmcp_url = "{url}"\n')
     env = {"PATH": os.environ["PATH"], "HOME": home, "ATI_DIR": home, "ATI_KEY_FILE": f"{home}/none"}
-    listed = run(env, "tool", "list", "--output", "json")
+    listed = run(env, "tool", "list", "--provider", "suite", "--output", "json")
     tools = [row["name"].split(":", 1)[1] for row in json.loads(listed.stdout or "[]")]
     calls = [(call["name"], call.get("arguments") or {}) for call in context.get("toolCalls", [])]
     if not calls:
