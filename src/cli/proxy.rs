@@ -38,6 +38,7 @@ impl Args {
 pub fn run(args: Args) -> Result<u8, Failure> {
     // First: threads that are started later inherit it.
     process::capabilities::keep_from_children();
+    process::keep_descriptors_from_programs();
     log_panics();
     let env = Environment::read();
     // Only the default folder is created. One that was named has to be there, see config::resolve.

@@ -34,6 +34,15 @@ pub use role::run as run_hidden_command;
 pub use run_as::{Identity, RunAs};
 pub use sandbox::{Sandbox, close_to_programs};
 
+/// Programs don't get the descriptors that this process was started with: the one that starts a
+/// server may have left anything open. To be called first, before there are threads.
+pub fn keep_descriptors_from_programs() {
+    close_fds::set_fds_cloexec(AFTER_STREAMS, &[]);
+}
+
+/// The first descriptor that is none of the standard streams.
+const AFTER_STREAMS: i32 = 3;
+
 /// A program to run to its end.
 pub struct Spec {
     pub program: String,

@@ -65,6 +65,8 @@ pub(super) struct Confinement {
     pub write: Vec<PathBuf>,
     /// Never open, wherever they are.
     pub closed: Vec<PathBuf>,
+    /// ati's folder for temporary files, without links.
+    pub temporary: Option<PathBuf>,
 }
 
 impl Confinement {
@@ -74,6 +76,7 @@ impl Confinement {
             read,
             write,
             closed: closed(),
+            temporary: std::env::temp_dir().canonicalize().ok(),
         }
     }
 }

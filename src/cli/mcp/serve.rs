@@ -26,6 +26,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
+    crate::process::keep_descriptors_from_programs();
     let runtime = runtime()?;
     match Remote::from_environment()? {
         Some(remote) => {

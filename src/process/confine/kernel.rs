@@ -100,8 +100,10 @@ fn try_landlock() -> Option<i32> {
 }
 
 fn try_seccomp() -> Result<(), String> {
-    let filter = calls::filter(false)?;
-    seccompiler::apply_filter(&filter).map_err(|e| e.to_string())
+    for filter in calls::filters(false)? {
+        seccompiler::apply_filter(&filter).map_err(|e| e.to_string())?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, setrlimit, umask};
 use rustix::stdio::dup2_stdin;
 use rustix::thread::set_no_new_privs;
 
@@ -23,6 +24,9 @@ use super::sandbox::{Confinement, Sandbox};
 use super::{capabilities, channel};
 
 pub use kernel::{Abilities, abilities};
+
+/// Of a mask for new files.
+const PRIVATE: Mode = Mode::RWXG.union(Mode::RWXO);
 
 /// Returns only if it fails.
 pub(super) fn become_program(words: &[OsString]) -> io::Result<u8> {
@@ -54,6 +58,10 @@ fn confine_and_execute(
     // Made before the limits: there may be no memory to be had after them.
     let mut command = Command::new(program);
     command.args(args);
+    // The program can't close its files to other users by path, so they are closed from the start.
+    umask(umask(PRIVATE) | PRIVATE);
+    // Those that ati was started with: they may be anything, and are open already.
+    super::keep_descriptors_from_programs();
     match confine(Path::new(program), confinement) {
         // The environment is the program's already.
         Ok(()) => Failure::exec(&command.exec()),
@@ -66,12 +74,14 @@ fn confine(program: &Path, confinement: &Confinement) -> Result<(), String> {
     let step = |what: &str, e: io::Error| format!("{what}: {e}");
     // Before the privileges are gone, for folders that only root may enter.
     let rules = paths::rules(program, confinement)?;
-    let filter = calls::filter(sandbox.net)?;
+    let filters = calls::filters(sandbox.net)?;
     // Root's program would have all of them, and the kernel lets CAP_SYS_ADMIN do anything.
     capabilities::drop_all().map_err(|e| step("capabilities", e))?;
     set_no_new_privs(true).map_err(|e| step("no_new_privs", e.into()))?;
     rules.enforce()?;
-    seccompiler::apply_filter(&filter).map_err(|e| format!("seccomp: {e}"))?;
+    for filter in filters {
+        seccompiler::apply_filter(&filter).map_err(|e| format!("seccomp: {e}"))?;
+    }
     limit(sandbox).map_err(|e| step("limits", e))
 }
 

@@ -41,9 +41,14 @@ const DEVICES: &[&str] = &[
     "/dev/tty",
 ];
 
+/// How the names of what ati makes for calls in the folder for temporary files begin.
+const OF_CALLS: &[&str] = &["ati-", ".ati-"];
+
 pub struct Rules {
     ruleset: RulesetCreated,
     closed: Vec<PathBuf>,
+    /// The folder in which the folders of other calls are closed, now and later.
+    temporary: Option<PathBuf>,
 }
 
 /// What the program may open, as rules that aren't in force yet.
@@ -62,6 +67,7 @@ pub fn rules(program: &Path, confinement: &Confinement) -> Result<Rules, String>
     let mut rules = Rules {
         ruleset,
         closed: confinement.closed.clone(),
+        temporary: confinement.temporary.clone(),
     };
     let sandbox = &confinement.sandbox;
     for path in SYSTEM.iter().map(Path::new) {
@@ -73,6 +79,10 @@ pub fn rules(program: &Path, confinement: &Confinement) -> Result<Rules, String>
     }
     let written = sandbox.write.iter().map(|path| (path, all));
     for (path, access) in sandbox.read.iter().map(|path| (path, read)).chain(written) {
+        if access == all {
+            // Opened entry by entry, it could not be written.
+            rules.temporary = None;
+        }
         let found = find(path)?;
         // A program that may write there could have put a link to anything in its place.
         if found.path != *path {
@@ -83,6 +93,7 @@ pub fn rules(program: &Path, confinement: &Confinement) -> Result<Rules, String>
     }
     // What ati itself has made or found is open wherever it lies.
     rules.closed = Vec::new();
+    rules.temporary = None;
     rules.open_tree(find(program)?, read)?;
     for path in &confinement.read {
         rules.open_tree(find(path)?, read)?;
@@ -117,12 +128,14 @@ impl Rules {
             .closed
             .iter()
             .any(|closed| found.path.starts_with(closed))
+            || self.is_of_a_call(&found.path)
         {
             return Ok(());
         }
         if !self
             .closed
             .iter()
+            .chain(&self.temporary)
             .any(|closed| closed.starts_with(&found.path))
         {
             return self.add(&found, access);
@@ -134,6 +147,15 @@ impl Rules {
             }
         }
         Ok(())
+    }
+
+    fn is_of_a_call(&self, path: &Path) -> bool {
+        let Some(temporary) = &self.temporary else {
+            return false;
+        };
+        let below = path.strip_prefix(temporary).ok();
+        let name = below.and_then(|below| below.iter().next()?.to_str());
+        name.is_some_and(|name| OF_CALLS.iter().any(|start| name.starts_with(start)))
     }
 
     /// `/etc`: root's program could read root's files there.

@@ -3,6 +3,7 @@
 mod endings;
 mod leftovers;
 mod manifest;
+mod others;
 mod sandbox;
 mod terminal;
 

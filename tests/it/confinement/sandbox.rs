@@ -28,7 +28,7 @@ pub async fn kernel_confines() -> bool {
 }
 
 /// Runs it in this sandbox, or in none.
-fn within(sandbox: Option<&Sandbox>, program: &str, args: &[&str]) -> ProgramSpec {
+pub fn within(sandbox: Option<&Sandbox>, program: &str, args: &[&str]) -> ProgramSpec {
     let variable = |name: &str, value: &str| (name.to_owned(), Zeroizing::new(value.to_owned()));
     ProgramSpec {
         env: vec![variable("PATH", PATH), variable("HOME", "/nonexistent")],
@@ -48,7 +48,7 @@ except OSError as e:
     print(errno.errorcode[e.errno], end="")
 "#;
 
-async fn python(sandbox: Option<&Sandbox>, script: &str) -> String {
+pub async fn python(sandbox: Option<&Sandbox>, script: &str) -> String {
     let outcome = run(within(sandbox, "python3", &["-c", TRY, script])).await;
     let outcome = outcome.unwrap_or_else(|e| panic!("{script}: {e}"));
     assert_eq!(
@@ -61,15 +61,15 @@ async fn python(sandbox: Option<&Sandbox>, script: &str) -> String {
 }
 
 /// A folder that may be written, one that may not, and a key file in a third.
-struct Places {
+pub struct Places {
     _all: tempfile::TempDir,
-    own: PathBuf,
+    pub own: PathBuf,
     outside: PathBuf,
-    key: PathBuf,
+    pub key: PathBuf,
 }
 
 impl Places {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let all = tempfile::tempdir().unwrap();
         let place = |name: &str| {
             let folder = all.path().join(name);
@@ -88,7 +88,7 @@ impl Places {
         }
     }
 
-    fn sandbox(&self) -> Sandbox {
+    pub fn sandbox(&self) -> Sandbox {
         Sandbox {
             write: vec![self.own.clone()],
             net: false,
@@ -97,7 +97,7 @@ impl Places {
     }
 }
 
-fn text(path: &Path) -> &str {
+pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 

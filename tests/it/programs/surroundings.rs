@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::Stdio;
 
+use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::json;
 
 use super::{here, printed, result, setup, through, with_program, with_script};
@@ -59,6 +61,21 @@ fn program_gets_chosen_variables_and_no_others() {
             ("me", "dumb")
         );
     }
+}
+
+#[test]
+fn program_of_a_proxy_gets_no_descriptors_that_the_proxy_was_started_with() {
+    let setup = setup();
+    let file = std::fs::File::open("/etc/passwd").unwrap();
+    fcntl_setfd(&file, FdFlags::empty()).unwrap();
+    let script = format!("readlink /proc/self/fd/{} || echo none", file.as_raw_fd());
+    let setup = with_script(setup, "descriptors", &script, "");
+    let dir = setup.path().to_owned();
+    let proxy = setup.start();
+    assert_ne!(result(&proxy, "descriptors", &[]), "/etc/passwd");
+    // Here they are the caller's, which may name one to the program.
+    let told = printed(here(&dir).args(["run", "descriptors"]));
+    assert_eq!(told, "/etc/passwd");
 }
 
 #[test]
