@@ -125,6 +125,15 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
+/// A new temporary folder that only its owner may enter, from the moment it is there.
+pub fn private_temporary_dir(prefix: &str) -> io::Result<PathBuf> {
+    let made = tempfile::Builder::new()
+        .prefix(prefix)
+        .permissions(fs::Permissions::from_mode(0o700))
+        .tempdir()?;
+    Ok(made.keep())
+}
+
 /// Removes a folder with everything in it, also where folders below it are closed to their owner or
 /// nested deeper than a path can be: what is in a subfolder is moved up before that is removed. No
 /// link is followed. One that isn't there is as good as removed.
@@ -133,6 +142,9 @@ pub fn remove_tree(root: &Path) -> io::Result<()> {
         Ok(()) => return Ok(()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(_) => {}
+    }
+    if !fs::symlink_metadata(root)?.is_dir() {
+        return fs::remove_file(root);
     }
     loop {
         open_to_owner(root)?;
@@ -274,6 +286,9 @@ mod tests {
         remove_tree(&root).unwrap();
         assert!(!root.exists() && kept.join("file").exists());
         remove_tree(&root).unwrap();
+        std::os::unix::fs::symlink(&kept, &root).unwrap();
+        remove_tree(&root).unwrap();
+        assert!(!root.is_symlink() && kept.join("file").exists());
     }
 
     #[test]

@@ -5,15 +5,19 @@
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 
+use crate::files;
+
 /// Of the folder's name, for operators that find one.
 const PREFIX: &str = ".ati-cli-out-";
+/// To remove it.
+const MOST_TRIES: usize = 10;
 
 /// Why a file that the program should have written can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -119,32 +123,24 @@ impl Drop for OutputFolder {
     }
 }
 
+/// No call nests deeper for folders in folders: a program may make as many as it likes.
 fn remove(path: &Path) {
-    if fs::remove_dir_all(path).is_ok() {
-        return;
-    }
-    // The program may have made folders that can't be entered.
-    open_up(path);
-    if let Err(error) = fs::remove_dir_all(path)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        tracing::warn!(%error, path = %path.display(), "a folder of captured files is left");
-    }
-}
-
-fn open_up(dir: &Path) {
-    let _ = fs::set_permissions(dir, fs::Permissions::from_mode(0o700));
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            open_up(&entry.path());
+    let mut tries = 0;
+    while let Err(error) = files::remove_tree(path) {
+        tries += 1;
+        // The supervisor of the program may remove it at the same time.
+        if error.kind() == io::ErrorKind::NotFound && tries < MOST_TRIES {
+            continue;
         }
+        tracing::warn!(%error, path = %path.display(), "a folder of captured files is left");
+        return;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     fn fault_of(folder: &OutputFolder, name: &str) -> String {
         folder.open(name, 10).unwrap_err().to_string()
@@ -194,6 +190,23 @@ mod tests {
             fs::set_permissions(closed, fs::Permissions::from_mode(0o000)).unwrap();
         }
         drop(folder);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn folder_with_very_deep_folders_is_removed_without_recursion() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = OutputFolder::create(dir.path()).unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut at = rustix::fs::open(folder.path(), flags, Mode::empty()).unwrap();
+        for _ in 0..6_000 {
+            rustix::fs::mkdirat(&at, "d", Mode::RWXU).unwrap();
+            at = openat(&at, "d", flags, Mode::empty()).unwrap();
+        }
+        drop(at);
+        // Little room, so that even a short step for each folder would be too much.
+        let small = std::thread::Builder::new().stack_size(128 << 10);
+        small.spawn(|| folder.remove()).unwrap().join().unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 

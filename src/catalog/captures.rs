@@ -24,7 +24,7 @@ struct Subcommand {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
     pub word: usize,
-    /// The path within its word: behind `--flag=`, or all of it.
+    /// The path within its word: behind `--flag=` or `-f`, or all of it.
     pub path: Range<usize>,
 }
 
@@ -87,6 +87,8 @@ impl CaptureRules {
                 at += 1;
                 // Whatever it is: a program takes a value that begins with a dash, too.
                 slots.extend(words.get(at).and_then(|value| slot(at, 0, value)));
+            } else if let Some(start) = self.glued(word) {
+                slots.extend(slot(at, start, word));
             } else if !word.starts_with('-') {
                 plain.push(at);
             }
@@ -108,6 +110,15 @@ impl CaptureRules {
     fn has_flag(&self, word: &str) -> bool {
         let mut flags = self.flags.iter();
         flags.any(|flag| flag.eq_ignore_ascii_case(word))
+    }
+
+    /// Where the value begins in `-ovalue`: only flags of one letter have it there.
+    fn glued(&self, word: &str) -> Option<usize> {
+        let mut letters = word.char_indices().skip(1);
+        let (_, letter) = letters.next()?;
+        let (start, _) = letters.next()?;
+        let is_short = word.starts_with('-') && letter != '-';
+        (is_short && self.has_flag(&word[..start])).then_some(start)
     }
 }
 
@@ -157,7 +168,32 @@ mod tests {
         // Each time it is given.
         assert_eq!(found(&["-o", "a", "-o", "b"]), ["1:a", "3:b"]);
         // Another flag, or only the beginning of one.
-        assert_eq!(found(&["--outputs", "a", "--outp=b", "-oc"]), [""; 0]);
+        assert_eq!(found(&["--outputs", "a", "--outp=b", "-c"]), [""; 0]);
+    }
+
+    #[test]
+    fn value_glued_to_a_flag_of_one_letter_is_found() {
+        assert_eq!(found(&["-o/tmp/x", "-Oy=z"]), ["0:/tmp/x", "1:y=z"]);
+        assert_eq!(
+            found(&["-o\u{e4}.png", "-o--out"]),
+            ["0:\u{e4}.png", "1:--out"]
+        );
+        // Standard output, other letters, and words without a dash.
+        assert_eq!(
+            found(&["-o-", "-xo", "-\u{e4}o", "--o", "o/x", "-"]),
+            [""; 0]
+        );
+        // A flag of its own isn't a value.
+        let flags = ["-o", "-of", "o"].map(str::to_owned);
+        let (rules, _) = CaptureRules::new(&flags, &BTreeMap::new());
+        let slots = rules.find(&["-of", "x", "out"].map(str::to_owned));
+        assert_eq!(
+            slots,
+            [Slot {
+                word: 1,
+                path: 0..1
+            }]
+        );
     }
 
     #[test]

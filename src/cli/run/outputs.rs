@@ -18,7 +18,7 @@ use crate::json_scan::{Event, ScanError, Scanner};
 
 /// Where files are in an answer of `/call`.
 const CONTENT: &str = "result.outputs.*.content_base64";
-/// Bytes of an answer without its files, and of files that aren't the caller's.
+/// Bytes of an answer without its files, and of all files together that aren't the caller's.
 const LONGEST_REST: usize = 256 << 20;
 
 /// The texts that the caller gave with a call. A file is written at no other path, whatever the
@@ -30,6 +30,7 @@ impl Named {
         let mut named = HashSet::new();
         for word in words {
             named.extend(word.split_once('=').map(|(_, value)| value.to_owned()));
+            named.extend(glued(word).map(str::to_owned));
             named.insert(word.clone());
         }
         // A program's words can be written as an object, too.
@@ -44,11 +45,20 @@ impl Named {
     }
 }
 
+/// The value in `-ovalue`.
+fn glued(word: &str) -> Option<&str> {
+    let mut letters = word.strip_prefix('-')?.chars();
+    letters.next().filter(|letter| *letter != '-')?;
+    Some(letters.as_str())
+}
+
 /// An answer while it comes in.
 pub struct Incoming<'a> {
     scanner: Scanner,
     named: &'a Named,
     files: Vec<Received>,
+    /// Bytes that files which aren't the caller's may still have, all together.
+    foreign_left: usize,
 }
 
 struct Received {
@@ -69,6 +79,7 @@ impl<'a> Incoming<'a> {
             scanner: Scanner::new(LONGEST_REST).divert(CONTENT),
             named,
             files: Vec::new(),
+            foreign_left: LONGEST_REST,
         }
     }
 
@@ -111,7 +122,8 @@ impl<'a> Incoming<'a> {
         file.size += bytes.len() as u64;
         match &mut file.content {
             Content::New(new) => new.write(bytes).map_err(|e| unwritable(&file.path, e)),
-            Content::Foreign(kept) if kept.len() + bytes.len() <= LONGEST_REST => {
+            Content::Foreign(kept) if bytes.len() <= self.foreign_left => {
+                self.foreign_left -= bytes.len();
                 kept.extend_from_slice(bytes);
                 Ok(())
             }
@@ -329,11 +341,24 @@ mod tests {
     }
 
     #[test]
+    fn files_that_the_caller_did_not_name_have_one_limit_together() {
+        let named = named(&[]);
+        let push = |left: usize| {
+            let mut incoming = Incoming::new(&named);
+            incoming.foreign_left = left;
+            let text = answer(&[("/x/a", b"12345"), ("/x/b", b"67890")]).to_string();
+            incoming.push(text.as_bytes())
+        };
+        assert!(push(10).is_ok());
+        assert!(push(9).is_err());
+    }
+
+    #[test]
     fn path_in_an_object_of_arguments_counts_as_named() {
         let args = json!({"output": "/a", "_positional": ["b", "/c"], "n": 5, "deep": {"x": "/d"}});
         let args = to_raw_value(&args).unwrap();
-        let Named(named) = Named::new(&words(&["-o=/e=f"]), &args);
-        for path in ["/a", "/c", "/e=f"] {
+        let Named(named) = Named::new(&words(&["-o=/e=f", "-o/g"]), &args);
+        for path in ["/a", "/c", "/e=f", "/g"] {
             assert!(named.contains(path), "{path}");
         }
         assert!(!named.contains("/d"));

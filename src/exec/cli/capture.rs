@@ -20,6 +20,14 @@ use crate::spool::{Quota, SpoolError, Spooled};
 
 /// Files of one call. Each takes a descriptor while the answer is sent.
 const MOST_FILES: usize = 64;
+/// Bytes on the standard output of a program that writes captured files: the answer has them as one
+/// text in memory, and more than once while it is made.
+pub const MOST_STDOUT: u64 = 1 << 20;
+/// Bytes to which paths of the caller may make a text grow. A path is long where its caller wants
+/// that, and a program may print it often.
+const LONGEST_TOLD: usize = 2 << 20;
+/// Bytes of all files of one call together, as a multiple of what one may have.
+const MOST_TOGETHER: u64 = 2;
 /// Characters of an extension. Longer ones mean nothing to a program.
 const LONGEST_EXTENSION: usize = 16;
 /// Between two looks at how big the files of a running program are.
@@ -34,6 +42,8 @@ pub enum CaptureError {
     Missing(String),
     #[error("Captured output '{path}' exceeds ATI_CLI_MAX_OUTPUT_BYTES ({most} bytes)")]
     TooLarge { path: String, most: u64 },
+    #[error("Captured outputs exceed twice ATI_CLI_MAX_OUTPUT_BYTES together ({0} bytes)")]
+    TooMuch(u64),
     #[error("Captured output '{0}' is no regular file")]
     NotRegular(String),
     #[error("Captured output '{0}' has a second name, so it may be another's file")]
@@ -79,6 +89,7 @@ impl CaptureError {
                 "Captured output can't be searched for credentials in reasonable time".to_owned()
             }
             CaptureError::TooMany
+            | CaptureError::TooMuch(_)
             | CaptureError::NoFolder(_)
             | CaptureError::NoSpace
             | CaptureError::Stdout(_)
@@ -151,7 +162,11 @@ impl Captures {
             };
             // The longest name: `1` is the beginning of `10`.
             let named = self.files.iter().filter(is_named);
-            if let Some(file) = named.max_by_key(|file| file.name.len()) {
+            let named = named.max_by_key(|file| file.name.len());
+            let fits = |file: &&Capture| {
+                told.len() + rest.len() + file.path.len() <= LONGEST_TOLD.max(text.len())
+            };
+            if let Some(file) = named.filter(fits) {
                 told.extend_from_slice(&rest[..before]);
                 told.extend_from_slice(file.path.as_bytes());
                 rest = &after[1 + file.name.len()..];
@@ -171,7 +186,11 @@ impl Captures {
         let _ = spawn_blocking(move || remove(self.folder)).await;
     }
 
-    /// Ends when a file of the running program has become too big.
+    fn most_together(&self) -> u64 {
+        self.most_bytes.saturating_mul(MOST_TOGETHER)
+    }
+
+    /// Ends when the files of the running program have become too big.
     pub async fn overflow(&self) -> CaptureError {
         loop {
             tokio::time::sleep(LOOK_INTERVAL).await;
@@ -184,6 +203,11 @@ impl Captures {
                     path: file.path.clone(),
                     most: self.most_bytes,
                 };
+            }
+            let sizes = self.files.iter();
+            let sizes = sizes.filter_map(|file| self.folder.size(&file.name));
+            if sizes.fold(0, u64::saturating_add) > self.most_together() {
+                return CaptureError::TooMuch(self.most_together());
             }
         }
     }
@@ -199,6 +223,7 @@ impl Captures {
         context: ExecContext<'_>,
     ) -> Result<Answer, CaptureError> {
         let quota = context.runtime.file_spools.clone();
+        let space = quota.clone();
         let searches: Vec<Search> = self.files.iter().map(|_| Search::new(attachment)).collect();
         let mut redactor = attachment.redactor();
         // Names go first, and at once: what has none can't be left behind.
@@ -206,22 +231,22 @@ impl Captures {
             let mut text = Vec::new();
             let read = stdout.blocking_reader().read_to_end(&mut text);
             read.map_err(|e| CaptureError::Stdout(e.to_string()))?;
-            Ok((self.with_callers_paths(&text), self.open()?))
+            let (text, most) = (self.with_callers_paths(&text), self.most_together());
+            Ok((text, hold(self.open()?, most, &space)?))
         });
         let opened = opened
             .await
             .unwrap_or(Err(CaptureError::Compute(ComputeError::Failed)));
-        let (stdout, opened) = opened?;
+        let (stdout, files) = opened?;
         let work = move || {
-            let mut held = Vec::new();
-            for ((path, file), search) in opened.into_iter().zip(searches) {
-                let taken = take(file, &path, search, &quota)?;
-                held.push((path, taken));
+            let mut clean = Vec::new();
+            for (file, search) in files.into_iter().zip(searches) {
+                clean.push(file.clean(search, &quota)?);
             }
             let mut text = redactor.push(&stdout);
             text.extend(redactor.finish());
             let text = String::from_utf8_lossy(text.trim_ascii());
-            Ok(envelope(&text, held))
+            Ok(envelope(&text, clean))
         };
         // The search takes processor time.
         let pool = &context.runtime.compute;
@@ -306,17 +331,67 @@ fn extension(path: &str) -> &str {
     }
 }
 
-/// One file, without the call's credentials.
-fn take(
+/// A file that has its place in the quota.
+struct Held {
+    path: String,
     file: OutputFile,
-    path: &str,
-    search: Search,
+    spooled: Spooled,
+}
+
+/// All files of a call, each in its place in the quota by its length. This is first: a search reads
+/// all of a file, and a file with holes is long for free.
+fn hold(
+    opened: Vec<(String, OutputFile)>,
+    most: u64,
     quota: &Arc<Quota>,
-) -> Result<Spooled, CaptureError> {
-    let clean = search.run(file, || quota.new_file());
-    let clean = clean.map_err(|e| unreadable(path, &e))?;
-    let clean = clean.ok_or_else(|| CaptureError::Unsearchable(path.to_owned()))?;
-    Spooled::adopt(clean, quota).map_err(|error| match error {
+) -> Result<Vec<Held>, CaptureError> {
+    let mut together: u64 = 0;
+    for (path, file) in &opened {
+        let found = file.metadata().map_err(|e| unreadable(path, &e))?;
+        together = together.saturating_add(found.len());
+    }
+    if together > most {
+        return Err(CaptureError::TooMuch(most));
+    }
+    let each = opened.into_iter().map(|(path, file)| {
+        let same = file.try_clone().map_err(|e| unreadable(&path, &e))?;
+        Ok(Held {
+            spooled: adopt(same, &path, quota)?,
+            path,
+            file,
+        })
+    });
+    each.collect()
+}
+
+impl Held {
+    /// The file without the call's credentials. A copy has a place of its own, next to the
+    /// original's: both are on the disk for a moment.
+    fn clean(self, search: Search, quota: &Arc<Quota>) -> Result<(String, Spooled), CaptureError> {
+        let Held {
+            path,
+            file,
+            spooled,
+        } = self;
+        let mut is_copied = false;
+        let clean = search.run(file, || {
+            is_copied = true;
+            quota.new_file()
+        });
+        let clean = clean.map_err(|e| unreadable(&path, &e))?;
+        let Some(clean) = clean else {
+            return Err(CaptureError::Unsearchable(path));
+        };
+        let spooled = match is_copied {
+            true => adopt(clean, &path, quota)?,
+            false => spooled,
+        };
+        Ok((path, spooled))
+    }
+}
+
+fn adopt(file: OutputFile, path: &str, quota: &Arc<Quota>) -> Result<Spooled, CaptureError> {
+    Spooled::adopt(file, quota).map_err(|error| match error {
         SpoolError::Disk(e) => unreadable(path, &e),
         SpoolError::QuotaExceeded { .. } | SpoolError::MemoryExceeded { .. } => {
             CaptureError::NoSpace

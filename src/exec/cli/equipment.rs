@@ -98,8 +98,7 @@ struct OwnFolder(PathBuf);
 
 impl OwnFolder {
     fn make() -> io::Result<Self> {
-        let made = tempfile::Builder::new().prefix("ati-call-").tempdir()?;
-        Ok(OwnFolder(made.keep()))
+        files::private_temporary_dir("ati-call-").map(OwnFolder)
     }
 }
 
@@ -115,4 +114,17 @@ async fn blocking<T: Send + 'static>(
 ) -> io::Result<T> {
     let done = spawn_blocking(work).await;
     done.unwrap_or_else(|e| Err(io::Error::other(e)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt as _;
+
+    #[test]
+    fn folder_of_a_call_is_open_to_its_owner_only() {
+        let folder = OwnFolder::make().unwrap();
+        let mode = folder.0.metadata().unwrap().mode();
+        assert_eq!(mode & 0o7777, 0o700);
+    }
 }

@@ -170,7 +170,9 @@ impl ExecFailure for CliError {
             CliError::Signal { .. } => "signal",
             CliError::Spawn { .. } => "spawn",
             CliError::TooMuch(_) => "too_large",
-            CliError::Capture(CaptureError::TooLarge { .. }) => "too_large",
+            CliError::Capture(CaptureError::TooLarge { .. } | CaptureError::TooMuch(_)) => {
+                "too_large"
+            }
             CliError::Capture(CaptureError::Missing(_)) => "no_file",
             CliError::TooManyProcesses(_) => "too_many_processes",
             CliError::Output(_) | CliError::Lost => "closed",

@@ -118,6 +118,9 @@ pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Answer, CliEr
         let _wait = context.trail.wait();
         let mut spec = spec(&job, words, &mut equipment, context);
         let captured = captures.as_ref().map(Captures::folder);
+        if captured.is_some() {
+            spec.max_stdout = spec.max_stdout.min(capture::MOST_STDOUT);
+        }
         spec.sandbox_write
             .extend(captured.as_ref().map(|it| it.path().to_owned()));
         spec.remove_if_alone

@@ -6,7 +6,17 @@ use serde_json::{Map, Value};
 use crate::text::clip_chars;
 
 /// A value whose name contains one of these words is a secret.
-const SECRET_WORDS: [&str; 6] = ["password", "secret", "token", "key", "credential", "auth"];
+const SECRET_WORDS: [&str; 9] = [
+    "password",
+    "passphrase",
+    "passwd",
+    "secret",
+    "token",
+    "key",
+    "credential",
+    "auth",
+    "cookie",
+];
 const LONGEST_TEXT: usize = 200;
 /// For all arguments of a call together.
 pub(super) const LONGEST: usize = 32 << 10;

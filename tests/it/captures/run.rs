@@ -122,6 +122,42 @@ fn file_that_is_missing_or_too_big_is_the_documented_error() {
 }
 
 #[test]
+fn output_and_files_of_one_call_have_limits_together() {
+    let world = World::with(&[("ATI_CLI_MAX_OUTPUT_BYTES", "10")]);
+    let write = "--do=for f in ${1#-o} ${2#-o} ${3#-o}; do printf 0123456789 > $f; done";
+    let (status, _) = world.post(&[write, "-oa", "-ob"]);
+    assert_eq!(status, 200);
+    let (status, answer) = world.post(&[write, "-oa", "-ob", "-oc"]);
+    let error = "CLI error: Captured outputs exceed twice ATI_CLI_MAX_OUTPUT_BYTES together \
+                 (20 bytes)";
+    assert_eq!((status, &answer["error"]), (502, &json!(error)));
+    // All of it would be in the memory of the proxy, six times as long as JSON.
+    let print = |bytes: u64| format!("--do=echo > $2; head -c {bytes} /dev/zero");
+    let (status, answer) = world.post(&[&print(1 << 20), "-o", "a"]);
+    let text = answer["result"]["stdout"].as_str().unwrap();
+    assert_eq!((status, text.len()), (200, 1 << 20));
+    let (status, answer) = world.post(&[&print((1 << 20) + 1), "-o", "a"]);
+    let error = "CLI error: CLI wrote more than 1048576 bytes to its output";
+    assert_eq!((status, &answer["error"]), (502, &json!(error)));
+    world.assert_nothing_left();
+}
+
+#[test]
+fn path_glued_to_its_flag_is_the_callers() {
+    let world = World::new();
+    let path = world.at("x.txt");
+    let word = format!("-o{}", path.display());
+    for is_remote in [true, false] {
+        let done = world.run(is_remote, &["--do=echo x > ${1#-o}; echo ${1#-o}", &word]);
+        let result: Value = serde_json::from_slice(&done.stdout).unwrap();
+        assert_eq!(result["stdout"], path.to_str().unwrap(), "{is_remote}");
+        assert_eq!(world.read("x.txt"), b"x\n");
+        std::fs::remove_file(&path).unwrap();
+    }
+    world.assert_nothing_left();
+}
+
+#[test]
 fn limit_that_is_no_number_stops_the_start() {
     for dir in [None, Some(tempfile::tempdir().unwrap())] {
         let output = match &dir {

@@ -113,9 +113,34 @@ fn take_one(content: Option<&[u8]>, secret: &str) -> Result<Spooled, CaptureErro
     let opened = captures.open();
     // Whatever it was.
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-    let (path, file) = opened?.remove(0);
+    let quota = Quota::new(50);
+    let held = hold(opened?, 200, &quota)?.remove(0);
     let attachment = Attachment::default().with_redacted([secret.as_bytes()].into_iter());
-    take(file, &path, Search::new(&attachment), &Quota::new(50))
+    Ok(held.clean(Search::new(&attachment), &quota)?.1)
+}
+
+/// Files with holes, which take nothing of the disk.
+fn sparse(sizes: &[u64]) -> Vec<(String, OutputFile)> {
+    let each = sizes.iter().map(|&size| {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(size).unwrap();
+        ("x".to_owned(), file)
+    });
+    each.collect()
+}
+
+#[test]
+fn files_take_their_places_in_the_quota_before_any_is_searched() {
+    let quota = Quota::new(100);
+    let refused = |sizes: &[u64], most: u64| hold(sparse(sizes), most, &quota).err();
+    assert_eq!(refused(&[60, 60], 1000), Some(CaptureError::NoSpace));
+    assert_eq!(refused(&[40, 40], 79), Some(CaptureError::TooMuch(79)));
+    assert_eq!(refused(&[1 << 40; 64], 79), Some(CaptureError::TooMuch(79)));
+    assert_eq!(quota.used(), 0);
+    let held = hold(sparse(&[40, 40]), 80, &quota).ok().unwrap();
+    assert_eq!((held.len(), quota.used()), (2, 80));
+    drop(held);
+    assert_eq!(quota.used(), 0);
 }
 
 #[test]
@@ -137,6 +162,24 @@ fn temporary_paths_in_a_text_become_those_of_the_caller() {
     let expected = format!("/a/ten.png, one and one; {at}/2 {at}");
     assert_eq!(String::from_utf8(told).unwrap(), expected);
     assert_eq!(captures.with_callers_paths(b"nothing"), b"nothing");
+}
+
+#[test]
+fn long_path_of_the_caller_does_not_make_a_text_grow_without_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = OutputFolder::create(dir.path()).unwrap();
+    let text = format!("{}/0 ", folder.path().display()).repeat(5000);
+    let captures = Captures {
+        folder: Arc::new(folder),
+        files: vec![Capture {
+            path: "p".repeat(100_000),
+            name: "0".to_owned(),
+        }],
+        most_bytes: 100,
+    };
+    let told = captures.with_callers_paths(text.as_bytes());
+    assert!(told.starts_with(b"pppp") && told.ends_with(b"/0 "));
+    assert!(told.len() <= LONGEST_TOLD, "{}", told.len());
 }
 
 #[test]
