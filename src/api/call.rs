@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::call_body::{self, CallBody as ReadBody, NotTaken};
-use super::{Reply, Request, Services, context, pace};
+use super::{Reply, Request, Services, check_page, context, pace};
 use crate::auth::Identity;
 use crate::call::{self, Args, Finished, Output, Work};
 use crate::catalog::{ResultFormat, result_format};
@@ -59,6 +59,7 @@ pub(super) async fn answer(
         body,
         trail,
     } = request;
+    check_page(&parts.headers, snapshot)?;
     let limits = &snapshot.settings.tools;
     let upstream_url = parts.headers.get(UPSTREAM_URL);
     let upstream_url = upstream_url.map(|url| String::from_utf8_lossy(url.as_bytes()));

@@ -118,7 +118,7 @@ impl Incoming<'_> {
                 let tool = context.catalog.find(&name);
                 let tool = tool.ok_or_else(|| CallError::UnknownTool(name.clone()))?;
                 *named = Some(name);
-                call::authorize(tool, identity)?;
+                call::authorize(tool, identity, context.catalog)?;
                 *is_file_call = takes_file(tool);
                 if *is_file_call {
                     Ok(())

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use futures::StreamExt as _;
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderMap, HeaderValue};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
@@ -11,9 +13,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::body::BodyError;
-use super::{Reply, Request, Services, context, pace};
+use super::{Reply, Request, Services, check_page, context, pace};
 use crate::auth::Identity;
-use crate::call::payload::{failed, incoming, owner, store, uploader};
+use crate::call::payload::{check_offered, failed, incoming, owner, store, uploader};
 use crate::error::{CallError, FileFault, Refusal, Success};
 use crate::exec::files::{FilesError, StoredFile};
 use crate::snapshot::Snapshot;
@@ -42,6 +44,8 @@ pub(super) async fn put(
     services: &Services,
 ) -> Result<Reply, Refusal> {
     let context = context(snapshot, services);
+    check_offered(&snapshot.catalog).map_err(refused)?;
+    check_page(&request.parts.headers, snapshot)?;
     if uploader(&snapshot.catalog, identity).is_none() {
         let tool = "file_manager:upload".to_owned();
         return Err(refused(CallError::OutOfScope(tool)));
@@ -103,6 +107,8 @@ pub(super) fn get(
     snapshot: &Snapshot,
     services: &Services,
 ) -> Result<Reply, Refusal> {
+    check_offered(&snapshot.catalog).map_err(refused)?;
+    check_page(&request.parts.headers, snapshot)?;
     let id = request.path().rsplit('/').next().unwrap_or_default();
     let taken = services.runtime.files.take(&owner(identity), id);
     let file = taken.ok_or_else(|| refused(FileFault::NotFound.into()))?;
@@ -117,6 +123,9 @@ pub(super) fn get(
     reply.headers.extend([
         (CONTENT_LENGTH, HeaderValue::from(size)),
         (CACHE_CONTROL, no_store),
+        // A browser must not show an upstream's page as one of this server.
+        (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (CONTENT_DISPOSITION, HeaderValue::from_static("attachment")),
     ]);
     if let Ok(digest) = HeaderValue::from_str(&sha256) {
         let name = http::HeaderName::from_static(SHA256);

@@ -15,8 +15,8 @@ mod tools;
 
 use std::sync::Arc;
 
-use http::HeaderName;
 use http::request::Parts;
+use http::{HeaderMap, HeaderName};
 use tokio::sync::watch;
 
 pub use body::{Body, BodyError, Piece};
@@ -68,6 +68,15 @@ pub fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a
         counting: services.counting,
         surroundings: Surroundings::Isolated,
         watcher: None,
+    }
+}
+
+/// Without token keys a web page could call tools through the browser of a user of this machine.
+/// With them it would need a token.
+fn check_page(headers: &HeaderMap, snapshot: &Snapshot) -> Result<(), Refusal> {
+    match snapshot.settings.jwt {
+        Some(_) => Ok(()),
+        None => mcp::check_origin(headers, &snapshot.settings.mcp),
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) fn one(
     let tool = snapshot
         .catalog
         .find(&name)
-        .filter(|tool| tool.is_allowed(&identity.scopes))
+        .filter(|tool| tool.is_allowed(&identity.scopes) && !snapshot.catalog.is_withheld(tool))
         .ok_or_else(|| {
             // Its provider may be down: an agent would conclude that there is no such tool.
             let discovery = services.discovery.as_ref();

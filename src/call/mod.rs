@@ -252,7 +252,7 @@ async fn decide(
     // Before the arguments: a caller without the scope learns nothing of what the tool takes, and
     // its arguments cost next to nothing.
     let is_program = tool.invocation.is_program();
-    if let Err(refused) = authorize(tool, call.identity) {
+    if let Err(refused) = authorize(tool, call.identity, call.context.catalog) {
         guard.set_args(match is_program {
             true => args.audited_words_unparsed(),
             false => args.audited_unparsed(Some(tool)),
@@ -301,8 +301,11 @@ async fn decide(
     })
 }
 
-pub fn authorize(tool: &Tool, identity: &Identity) -> Result<(), CallError> {
+pub fn authorize(tool: &Tool, identity: &Identity, catalog: &Catalog) -> Result<(), CallError> {
     check_end(identity)?;
+    if catalog.is_withheld(tool) {
+        return Err(CallError::Withheld(tool.name.clone()));
+    }
     if tool.is_allowed(&identity.scopes) {
         Ok(())
     } else {

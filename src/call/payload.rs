@@ -35,7 +35,16 @@ pub fn takes_file(tool: &Tool) -> bool {
 /// A tool that takes files, and that this caller may use.
 pub fn uploader<'a>(catalog: &'a Catalog, identity: &Identity) -> Option<&'a Arc<Tool>> {
     let mut tools = catalog.tools().iter();
-    tools.find(|tool| takes_file(tool) && authorize(tool, identity).is_ok())
+    tools.find(|tool| takes_file(tool) && authorize(tool, identity, catalog).is_ok())
+}
+
+/// Refuses where the file tools are offered to no caller.
+pub fn check_offered(catalog: &Catalog) -> Result<(), CallError> {
+    let mut tools = catalog.tools().iter();
+    match tools.find(|tool| catalog.is_withheld(tool) && takes_file(tool)) {
+        Some(tool) => Err(CallError::Withheld(tool.name.clone())),
+        None => Ok(()),
+    }
 }
 
 /// A file of a caller, while it comes in.

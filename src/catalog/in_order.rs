@@ -25,7 +25,7 @@ impl Catalog {
         let tools = order[begin..].iter().map(|at| &self.tools[*at]);
         tools
             .filter(|tool| !tool.provider.internal && !tool.provider.is_expired())
-            .filter(|tool| tool.is_allowed(scopes))
+            .filter(|tool| tool.is_allowed(scopes) && !self.is_withheld(tool))
     }
 
     /// Changes with what clients are shown of the tools, and with nothing else.

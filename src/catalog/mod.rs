@@ -56,6 +56,8 @@ pub struct Catalog {
     /// The places of the tools in the order of their names; made at the first listing.
     by_order: OnceLock<Box<[usize]>>,
     fingerprint: OnceLock<String>,
+    /// The file tools without a manifest are offered to no caller.
+    files_withheld: bool,
 }
 
 impl Catalog {
@@ -117,6 +119,7 @@ impl Catalog {
             unreadable: self.unreadable.clone(),
             written: self.written.clone(),
             listings: listings.clone(),
+            files_withheld: self.files_withheld,
             ..Catalog::default()
         };
         for tool in self.written.iter() {
@@ -252,6 +255,16 @@ impl Catalog {
             || providers.any(|one| one.mcp().is_some() && !one.internal)
     }
 
+    /// Offers the file tools that are there without a manifest to no caller. They still count.
+    pub fn withhold_files(&mut self) {
+        self.files_withheld = true;
+    }
+
+    /// Whether no caller may call this tool, whatever its scopes.
+    pub fn is_withheld(&self, tool: &Tool) -> bool {
+        self.files_withheld && tool.provider.is_builtin()
+    }
+
     /// Tools that are listed: not internal, not expired.
     pub fn public(&self) -> impl Iterator<Item = &Arc<Tool>> {
         let tools = self.tools.iter();
@@ -260,7 +273,8 @@ impl Catalog {
 
     /// Tools that a caller with these scopes may use.
     pub fn visible<'a>(&'a self, scopes: &'a Scopes) -> impl Iterator<Item = &'a Arc<Tool>> {
-        self.public().filter(|tool| tool.is_allowed(scopes))
+        let tools = self.public().filter(|tool| tool.is_allowed(scopes));
+        tools.filter(|tool| !self.is_withheld(tool))
     }
 
     /// By name, or by an alias in which a `_` or a `__` stands for the `:` between provider and

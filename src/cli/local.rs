@@ -458,10 +458,13 @@ fn listing_failure(error: McpError) -> Failure {
 /// The failure of a call. Where a credential is missing, with the command that stores it.
 fn with_key_hint(error: CallError, provider: Option<&Arc<Provider>>, keyring: &Keyring) -> Failure {
     let code = error.code();
-    let failure = Failure::from_error(code, error);
-    let names = provider.map(|provider| provider.key_names());
-    let mut names = names.unwrap_or_default().into_iter();
-    let missing = names.find(|name| keyring.get(name).is_none());
+    let (text, failure) = (error.to_string(), Failure::from_error(code, error));
+    let names = provider.map(|one| one.key_names()).unwrap_or_default();
+    let is_missing = |name: &&str| keyring.get(name).is_none();
+    let missing: Vec<&str> = names.into_iter().filter(is_missing).collect();
+    // A file tool needs those of one destination.
+    let is_named = |name: &&&str| text.contains(&format!("'{name}'"));
+    let missing = missing.iter().find(is_named).or(missing.first());
     match missing.filter(|_| code == Code::MissingKey) {
         Some(name) if keyring.source() == Source::Persistent => {
             failure.hint(format!("ati edge keyring set {name}"))

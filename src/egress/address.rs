@@ -10,6 +10,9 @@ pub fn is_public(ip: IpAddr) -> bool {
     }
 }
 
+/// Of every machine in Azure: it hands out their settings, as 169.254.169.254 does.
+const AZURE_WIRE_SERVER: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
+
 fn is_public_v4(ip: Ipv4Addr) -> bool {
     let [a, b, c, _] = ip.octets();
     !(a == 0                                    // this network
@@ -17,6 +20,7 @@ fn is_public_v4(ip: Ipv4Addr) -> bool {
         || a == 127
         || (a == 100 && (64..128).contains(&b)) // carrier-grade NAT
         || (a == 169 && b == 254)               // link-local, cloud metadata
+        || ip == AZURE_WIRE_SERVER
         || (a == 172 && (16..32).contains(&b))
         || (a == 192 && b == 168)
         || (a == 192 && b == 0 && c == 0)       // protocol assignments
@@ -69,6 +73,8 @@ mod tests {
             "127.0.0.1",
             "127.255.255.255",
             "169.254.169.254",
+            "168.63.129.16",
+            "::ffff:168.63.129.16",
             "172.16.0.1",
             "172.31.255.255",
             "192.168.0.1",

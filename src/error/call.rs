@@ -20,6 +20,14 @@ pub enum CallError {
     UnknownTool(String),
     #[error("Access denied: '{0}' is not in your scopes")]
     OutOfScope(String),
+    /// A file tool without a manifest, on a proxy that every machine reaches and that asks callers
+    /// for no proof.
+    #[error(
+        "Access denied: '{0}' is offered to no caller: this proxy listens beyond loopback, and has \
+         neither token keys nor signature mode enforce. Its operator can set one of these, or write \
+         a manifest with handler = \"file_manager\", or say --insecure"
+    )]
+    Withheld(String),
     /// The token's `exp` is over. The leeway is for the check of the token, and not for calls.
     #[error("Scopes have expired (expired at {0})")]
     ScopesExpired(u64),
@@ -271,6 +279,7 @@ impl CallError {
             | CallError::StrayWords(_) => StatusCode::UNPROCESSABLE_ENTITY,
             CallError::UnknownTool(_) => StatusCode::NOT_FOUND,
             CallError::OutOfScope(_)
+            | CallError::Withheld(_)
             | CallError::ScopesExpired(_)
             | CallError::UpstreamDenied(_) => StatusCode::FORBIDDEN,
             CallError::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -292,7 +301,9 @@ impl CallError {
             CallError::UnreadableBody(_) => "unreadable_body",
             CallError::InvalidRequest(_) => "invalid_request",
             CallError::UnknownTool(_) => "unknown_tool",
-            CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => "denied",
+            CallError::OutOfScope(_) | CallError::Withheld(_) | CallError::UpstreamDenied(_) => {
+                "denied"
+            }
             CallError::ScopesExpired(_) => "expired",
             CallError::UpstreamUrl(_) => "invalid_request",
             CallError::InvalidArgument { .. } | CallError::StrayWords(_) => "invalid_arguments",
@@ -309,7 +320,9 @@ impl CallError {
     pub fn code(&self) -> Code {
         match self {
             CallError::UnknownTool(_) => Code::ToolNotFound,
-            CallError::OutOfScope(_) | CallError::UpstreamDenied(_) => Code::ScopeDenied,
+            CallError::OutOfScope(_) | CallError::Withheld(_) | CallError::UpstreamDenied(_) => {
+                Code::ScopeDenied
+            }
             CallError::ScopesExpired(_) => Code::AuthExpired,
             CallError::InvalidArgument { missing: true, .. } => Code::MissingArg,
             CallError::UnreadableBody(_)

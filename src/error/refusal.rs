@@ -377,6 +377,7 @@ impl Refusal {
                 CallError::InvalidRequest(_)
                 | CallError::UnknownTool(_)
                 | CallError::OutOfScope(_)
+                | CallError::Withheld(_)
                 | CallError::ScopesExpired(_)
                 | CallError::InvalidArgument { .. }
                 | CallError::RateLimited { .. }

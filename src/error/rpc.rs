@@ -61,6 +61,7 @@ impl RpcError {
             RpcError::Version { .. } | RpcError::ServerVersion { .. } => -32022,
             RpcError::Call(error) => match error.as_ref() {
                 CallError::OutOfScope(_)
+                | CallError::Withheld(_)
                 | CallError::ScopesExpired(_)
                 | CallError::UpstreamDenied(_) => -32001,
                 _ => -32602,

@@ -7,7 +7,7 @@ use super::{Snapshot, certificates, doors, keys, sandboxes};
 use crate::auth::signature::{Mode, SigningKeys};
 use crate::auth::token::{VerificationKey, Verifier};
 use crate::catalog::files::builtin_manifest;
-use crate::catalog::{Catalog, Specs};
+use crate::catalog::{Catalog, Handler, Specs};
 use crate::config::{self, JwtSettings, ManifestFile, Settings};
 use crate::egress::{self, Clients, Resolver};
 use crate::error::Problem;
@@ -76,8 +76,12 @@ impl Snapshot {
         let certificates =
             certificates::load(&settings, &mut report.problems, &mut report.warnings);
         let specs = Specs::of(&settings.ati_dir);
-        let (manifests, catalog) = catalog(&settings, &specs, Some(&settings.egress), &mut report);
+        let (manifests, mut catalog) =
+            catalog(&settings, &specs, Some(&settings.egress), &mut report);
         catalog.compile_schemas(&mut report.warnings);
+        if doors::withholds_files(&settings) {
+            catalog.withhold_files();
+        }
         doors::check_tools(
             &settings,
             &catalog,
@@ -267,8 +271,11 @@ fn warn_about_missing_keys(catalog: &Catalog, keyring: &Keyring, warnings: &mut 
         // A name that is empty was reported with the field that lacks it.
         for name in provider.key_names().into_iter().filter(|it| !it.is_empty()) {
             if keyring.get(name).is_none() && !keyring.has_tenants_of(name) {
-                let message =
-                    format!("'{name}' is not in the keyring; calls of its tools are refused");
+                let refused = match provider.handler {
+                    Handler::FileManager(_) => "uploads to the destination that needs it",
+                    _ => "calls of its tools",
+                };
+                let message = format!("'{name}' is not in the keyring; {refused} are refused");
                 warnings.push(
                     Problem::new(message)
                         .file(&provider.file)

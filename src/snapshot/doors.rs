@@ -10,6 +10,8 @@ use crate::keyring::SIGNING_SECRET;
 
 /// Where tools are called. An exemption of one of these paths opens them in enforce mode too.
 const CALL_PATHS: [&str; 2] = ["/call", "/mcp"];
+/// Where files come and go, for the file tools.
+const FILE_PATHS: [&str; 3] = ["/call", "/mcp", "/files"];
 /// Routes that a warning names.
 const MOST_NAMES: usize = 5;
 
@@ -29,7 +31,7 @@ pub(super) fn check_tools(
         return;
     }
     if !catalog.offers_tools() {
-        warnings.extend(open_downloads(settings));
+        warnings.extend(withheld_files(settings));
         return;
     }
     let signature = &settings.signature;
@@ -60,23 +62,27 @@ pub(super) fn check_tools(
     warnings.push(Problem::new(message).advice("jwt", format!("configure {TOKEN_KEYS}")));
 }
 
-/// The file tools that are there without a manifest. They keep no proxy for routes from starting,
-/// but a caller of another machine could reach what this one reaches.
-fn open_downloads(settings: &Settings) -> Option<Problem> {
+/// Whether the file tools that are there without a manifest would be open to every caller of every
+/// machine. They keep no proxy for routes from starting, so they are withheld.
+pub(super) fn withholds_files(settings: &Settings) -> bool {
     let signature = &settings.signature;
-    let exempt = CALL_PATHS.iter().any(|path| signature.is_exempt(path));
+    let exempt = FILE_PATHS.iter().any(|path| signature.is_exempt(path));
     let signed = signature.mode == Mode::Enforce && !exempt;
     let mut listeners = settings.listeners.iter();
-    let beyond = listeners.find(|listener| !listener.address.is_local())?;
-    if signed || settings.insecure || !settings.egress.downloads.is_empty() {
+    let beyond = listeners.any(|listener| !listener.address.is_local());
+    beyond && settings.jwt.is_none() && !signed && !settings.insecure
+}
+
+fn withheld_files(settings: &Settings) -> Option<Problem> {
+    if !withholds_files(settings) {
         return None;
     }
-    let message = format!(
-        "no token keys: every caller that reaches {} may download from any host with \
-         file_manager:download",
-        beyond.address
+    let message = "no token keys: beyond loopback file_manager:download, file_manager:upload and \
+                   /files are refused to every caller";
+    let fix = format!(
+        "where they are wanted, configure {TOKEN_KEYS}, or set --sig-verify-mode enforce, or write \
+         a manifest with handler = \"file_manager\", or say --insecure"
     );
-    let fix = format!("configure {TOKEN_KEYS}, or name the hosts in ATI_DOWNLOAD_ALLOWLIST");
     let problem = Problem::new(message).weight(Weight::Tolerated);
     Some(problem.advice("jwt", fix))
 }

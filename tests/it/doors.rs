@@ -198,12 +198,6 @@ fn unreadable_value_of_the_insecure_variable_is_refused() {
 
 #[test]
 fn routes_alone_need_no_token_keys_beyond_loopback() {
-    let limited = with_route(Setup::new())
-        .arg("--bind=0.0.0.0")
-        .env("ATI_DOWNLOAD_ALLOWLIST", "example.com")
-        .start();
-    assert!(healthy(&limited));
-    assert!(limited.log.find_all("no token keys").is_empty());
     let proxy = with_route(Setup::new()).arg("--bind=0.0.0.0").start();
     assert!(healthy(&proxy));
     let args = ["--bind", "0.0.0.0", "--enable-passthrough", "--strict"];
@@ -213,8 +207,7 @@ fn routes_alone_need_no_token_keys_beyond_loopback() {
     assert_eq!(warnings.len(), 2, "{report}");
     // The file tools are there without a manifest.
     assert!(
-        warnings[0]
-            .starts_with("no token keys: every caller that reaches 0.0.0.0:8090 may download"),
+        warnings[0].starts_with("no token keys: beyond loopback file_manager:download"),
         "{report}"
     );
     assert!(
@@ -241,7 +234,100 @@ fn reload_that_would_open_the_door_fails_and_changes_nothing() {
     );
     let address = SocketAddr::from(([127, 0, 0, 1], proxy.edge.port()));
     let tools = Client::connect(address).get("/tools").json();
-    assert_eq!(tools.as_array().unwrap().len(), 2, "no tool of a manifest");
+    assert_eq!(tools, json!([]), "no tool of a manifest");
+}
+
+#[test]
+fn file_tools_without_a_manifest_are_withheld_beyond_loopback() {
+    let beyond = || Setup::new().arg("--bind=0.0.0.0");
+    let ask = |proxy: &Proxy, method: &str, path: &str, body: &Value| {
+        let address = SocketAddr::from(([127, 0, 0, 1], proxy.edge.port()));
+        let headers = [("content-type", "application/json")];
+        let body = body.to_string();
+        Client::connect(address).send(method, path, &headers, body.as_bytes())
+    };
+    let download = json!({"tool_name": "file_manager:download", "args": {"url": UPSTREAM}});
+    let upload = json!({"tool_name": "file_manager_upload", "args": {"content_base64": "QQ=="}});
+    let mcp = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": "file_manager:download", "arguments": {"url": UPSTREAM}}});
+    let exempt = beyond()
+        .credentials(&json!({"sandbox_signing_shared_secret": SIGNING}))
+        .arg("--sig-verify-mode=enforce")
+        .arg("--sig-exempt-paths=/files,/health");
+    let proxy = exempt.start();
+    let refused = ask(&proxy, "PUT", "/files", &json!("content"));
+    assert_eq!(refused.status, 403, "{}", refused.text());
+    let proxy = beyond().start();
+    for (method, path, body) in [
+        ("POST", "/call", &download),
+        ("POST", "/call", &upload),
+        ("PUT", "/files", &upload),
+        (
+            "GET",
+            "/files/00000000000000000000000000000000",
+            &Value::Null,
+        ),
+    ] {
+        let refused = ask(&proxy, method, path, body);
+        let text = refused.text();
+        assert_eq!(refused.status, 403, "{path}: {text}");
+        for part in [
+            "offered to no caller",
+            "token keys",
+            "enforce",
+            "--insecure",
+        ] {
+            assert!(text.contains(part), "{path}: {text}");
+        }
+    }
+    let refused = ask(&proxy, "POST", "/mcp", &mcp).json();
+    assert_eq!(refused["error"]["code"], -32001, "{refused}");
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
+    let listed = ask(&proxy, "POST", "/mcp", &list).json();
+    assert_eq!(listed["result"]["tools"], json!([]));
+    let shown = ask(&proxy, "GET", "/tools/file_manager:download", &Value::Null);
+    assert_eq!(shown.status, 404);
+    // They still count.
+    let health = ask(&proxy, "GET", "/health", &Value::Null).json();
+    assert_eq!(
+        (&health["tools"], &health["providers"]),
+        (&json!(2), &json!(1))
+    );
+
+    let meant = beyond().arg("--insecure").start();
+    let local = Setup::new().start();
+    for open in [&meant, &local] {
+        assert_eq!(ask(open, "PUT", "/files", &json!("x")).status, 201);
+        assert_ne!(ask(open, "POST", "/call", &download).status, 403);
+    }
+    // A manifest's own count as tools of manifests do.
+    let manifest = "[provider]\nname = 'files'\nhandler = 'file_manager'\n";
+    let output = beyond().manifest("files", manifest).output();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--insecure"));
+}
+
+#[test]
+fn web_page_of_another_site_calls_no_tool_where_no_token_is_asked_for() {
+    let body = json!({"tool_name": "t", "args": {}}).to_string();
+    let page = [
+        ("origin", "http://evil.example"),
+        ("content-type", "text/plain"),
+    ];
+    let status = |proxy: &Proxy, method: &str, path: &str, headers: &[(&str, &str)]| {
+        let mut client = proxy.client();
+        client.send(method, path, headers, body.as_bytes()).status
+    };
+    let proxy = with_tool().start();
+    for (method, path) in [("POST", "/call"), ("PUT", "/files"), ("GET", "/files/0")] {
+        assert_eq!(status(&proxy, method, path, &page), 403, "{path}");
+        assert_ne!(status(&proxy, method, path, &page[1..]), 403, "{path}");
+        let own = [("origin", "http://127.0.0.1:3000")];
+        assert_ne!(status(&proxy, method, path, &own), 403, "{path}");
+    }
+    let (_, public) = key_pair();
+    let with_keys = with_tool().jwt(&public).start();
+    assert_eq!(status(&with_keys, "POST", "/call", &page), 401);
 }
 
 #[test]

@@ -140,6 +140,7 @@ fn is_protocol_error(error: &CallError) -> bool {
         error,
         CallError::UnknownTool(_)
             | CallError::OutOfScope(_)
+            | CallError::Withheld(_)
             | CallError::ScopesExpired(_)
             | CallError::UpstreamUrl(_)
             | CallError::UpstreamDenied(_)

@@ -166,7 +166,7 @@ fn describe(name: &str, exchange: &Exchange, era: Era) -> ResultText {
     let catalog = &exchange.snapshot.catalog;
     let tool = catalog
         .find(name)
-        .filter(|tool| tool.is_allowed(&exchange.identity.scopes));
+        .filter(|tool| tool.is_allowed(&exchange.identity.scopes) && !catalog.is_withheld(tool));
     let Some(tool) = tool else {
         let discovery = exchange.services.discovery.as_ref();
         let outage = discovery.and_then(|discovery| discovery.outage(name, &exchange.identity));

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use parking_lot::Mutex;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use sse_stream::SseStream;
 use tracing::{debug, warn};
@@ -121,7 +122,7 @@ impl Bridge {
             content.is_some_and(|content| content.as_bytes().starts_with(kind.as_bytes()))
         };
         if is("text/event-stream") {
-            return relay_events(response, client).await;
+            return relay_events(request, response, client).await;
         }
         if response.status() == 202 {
             return Ok(());
@@ -129,6 +130,7 @@ impl Bridge {
         if !is("application/json") || response.status() == 503 {
             return Err(Remote::refused(response).await);
         }
+        let (status, headers) = (response.status(), response.headers().clone());
         let mut body = Vec::new();
         let mut pieces = response.bytes_stream();
         while let Some(piece) = pieces.next().await {
@@ -139,10 +141,20 @@ impl Bridge {
             body.extend_from_slice(&piece);
         }
         body.retain(|byte| !matches!(byte, b'\n' | b'\r'));
+        let mut answer = match Message::read(request, body) {
+            Message::Answer(answer) => answer,
+            Message::Other(_) if status.is_success() => return Err(no_answer()),
+            // A refusal of ati's, or of a server in between, that is no JSON-RPC.
+            Message::Other(body) => {
+                let mut refused = http::Response::new(body);
+                (*refused.status_mut(), *refused.headers_mut()) = (status, headers);
+                return Err(Remote::refused(refused.into()).await);
+            }
+        };
         if matches!(request.method.as_str(), "initialize" | "server/discover") {
-            body = self.announce(body);
+            answer = self.announce(answer);
         }
-        client.send(body).await;
+        client.send(answer).await;
         Ok(())
     }
 
@@ -176,18 +188,71 @@ impl Bridge {
     }
 }
 
-async fn relay_events(response: reqwest::Response, client: &Client) -> Result<(), Failure> {
+/// A message of the proxy, while this request is under way.
+enum Message {
+    /// The one answer to the request, with its id.
+    Answer(Vec<u8>),
+    Other(Vec<u8>),
+}
+
+#[derive(serde::Deserialize)]
+struct Members<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+impl Message {
+    /// A proxy that refuses a message unread doesn't know its id. The client waits for it.
+    fn read(request: &ClientRequest, text: Vec<u8>) -> Self {
+        let Ok(members) = serde_json::from_slice::<Members<'_>>(&text) else {
+            return Message::Other(text);
+        };
+        let value = |id: &RawValue| serde_json::from_str::<Value>(id.get()).ok();
+        let is_mine = |id: &RawValue| value(id) == value(&request.id);
+        match (members.id, members.error) {
+            (None, Some(error)) if error.get().starts_with('{') => {
+                let (id, error) = (request.id.get(), error.get());
+                let answer = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}");
+                Message::Answer(answer.into_bytes())
+            }
+            (Some(id), error) if is_mine(id) && (error.is_some() || members.result.is_some()) => {
+                Message::Answer(text)
+            }
+            _ => Message::Other(text),
+        }
+    }
+}
+
+async fn relay_events(
+    request: &ClientRequest,
+    response: reqwest::Response,
+    client: &Client,
+) -> Result<(), Failure> {
     let events = bounded_events(response.bytes_stream(), LONGEST_ANSWER);
     let mut events = std::pin::pin!(SseStream::from_bytes_stream(events));
     while let Some(event) = events.next().await {
         let data = event.map_err(|_| broke_off())?.data.unwrap_or_default();
         let mut line = data.into_bytes();
         line.retain(|byte| !matches!(byte, b'\n' | b'\r'));
-        if !line.is_empty() {
-            client.send(line).await;
+        match Message::read(request, line) {
+            Message::Answer(answer) => {
+                client.send(answer).await;
+                return Ok(());
+            }
+            Message::Other(line) if line.is_empty() => {}
+            Message::Other(line) => client.send(line).await,
         }
     }
-    Ok(())
+    Err(broke_off())
+}
+
+fn no_answer() -> Failure {
+    let message = "the proxy's answer is no answer to this request";
+    Failure::new(crate::error::Code::UpstreamError, message)
 }
 
 fn broke_off() -> Failure {
@@ -240,5 +305,46 @@ impl Server for Bridge {
 
     fn tells_changes(&self) -> bool {
         self.refresh.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcp::Received;
+
+    fn read(text: &str) -> Option<String> {
+        let line = br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
+        let Ok(Received::Request(request)) = Received::read(line, None) else {
+            panic!("no request");
+        };
+        match Message::read(&request, text.into()) {
+            Message::Answer(answer) => Some(String::from_utf8(answer).unwrap()),
+            Message::Other(_) => None,
+        }
+    }
+
+    #[test]
+    fn answer_has_the_id_of_its_request() {
+        let own = r#"{"jsonrpc":"2.0","id":7,"result":{}}"#;
+        assert_eq!(read(own).as_deref(), Some(own));
+        let expected = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32600}}"#;
+        for unread in [
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600}}"#,
+            r#"{"jsonrpc":"2.0","error":{"code":-32600}}"#,
+        ] {
+            assert_eq!(read(unread).as_deref(), Some(expected));
+        }
+        for other in [
+            "",
+            "garbage",
+            r#"{"error":"Forbidden"}"#,
+            r#"{"jsonrpc":"2.0","id":8,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":7}"#,
+            r#"{"jsonrpc":"2.0","id":7,"result":{}}{"jsonrpc":"2.0","id":7,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/progress"}"#,
+        ] {
+            assert_eq!(read(other), None, "{other}");
+        }
     }
 }

@@ -4,6 +4,8 @@ use std::io::{self, BufRead};
 
 use tokio::sync::mpsc;
 
+use super::long_line;
+
 /// Bytes of a line. A proxy may take less, and says so.
 const LONGEST_LINE: usize = 64 << 20;
 /// Lines that wait to be looked at.
@@ -15,6 +17,8 @@ pub enum Line {
     /// Longer than the limit: skipped to its end.
     TooLong {
         limit: usize,
+        /// Its `id`, as JSON, where that stands near the beginning or at the end.
+        id: Option<Box<str>>,
     },
 }
 
@@ -39,6 +43,7 @@ pub fn lines() -> mpsc::Receiver<Line> {
 /// None at the end. What comes last counts without a line break, too.
 fn next(input: &mut impl BufRead, limit: usize) -> io::Result<Option<Line>> {
     let (mut line, mut is_long) = (Vec::new(), false);
+    let mut ends = long_line::Ends::default();
     loop {
         let read = match input.fill_buf() {
             Ok(read) => read,
@@ -50,14 +55,18 @@ fn next(input: &mut impl BufRead, limit: usize) -> io::Result<Option<Line>> {
         let is_over = read.is_empty();
         is_long |= line.len() + taken > limit;
         if is_long {
-            line = Vec::new();
+            ends.push(&std::mem::take(&mut line));
+            ends.push(&read[..taken]);
         } else {
             line.extend_from_slice(&read[..taken]);
         }
         input.consume(taken);
         if end.is_some() || is_over {
             return Ok(match (is_long, is_over && line.is_empty()) {
-                (true, _) => Some(Line::TooLong { limit }),
+                (true, _) => Some(Line::TooLong {
+                    limit,
+                    id: ends.id(),
+                }),
                 (false, true) => None,
                 (false, false) => Some(Line::Text(line)),
             });
@@ -74,9 +83,18 @@ mod tests {
         let mut input = io::BufReader::with_capacity(3, &b"ab\n0123456789\n\ncd"[..]);
         let mut next = || super::next(&mut input, 5).unwrap();
         assert_eq!(next(), Some(Line::Text(b"ab\n".to_vec())));
-        assert_eq!(next(), Some(Line::TooLong { limit: 5 }));
+        assert_eq!(next(), Some(Line::TooLong { limit: 5, id: None }));
         assert_eq!(next(), Some(Line::Text(b"\n".to_vec())));
         assert_eq!(next(), Some(Line::Text(b"cd".to_vec())));
         assert_eq!(next(), None);
+    }
+
+    #[test]
+    fn line_that_is_too_long_still_has_its_id() {
+        let text = format!("{{\"id\":7,\"x\":\"{}\"}}\n", "y".repeat(9000));
+        let mut input = io::BufReader::with_capacity(1000, text.as_bytes());
+        let id = Some("7".into());
+        let expected = Line::TooLong { limit: 2500, id };
+        assert_eq!(super::next(&mut input, 2500).unwrap(), Some(expected));
     }
 }

@@ -3,6 +3,7 @@
 mod bridge;
 mod input;
 mod local;
+mod long_line;
 mod serve;
 mod stdio;
 

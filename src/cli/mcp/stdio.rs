@@ -189,11 +189,11 @@ async fn receive<S: Server>(line: Line, server: &Arc<S>, client: &Client, reques
     let line = match line {
         Line::Text(line) if line.trim_ascii().is_empty() => return,
         Line::Text(line) => line,
-        Line::TooLong { limit } => {
+        Line::TooLong { limit, id } => {
             let refusal = RpcRefusal {
                 error: RpcError::TooLarge(limit),
                 era: Era::Handshake,
-                id: None,
+                id,
             };
             return client.send(refusal.body()).await;
         }

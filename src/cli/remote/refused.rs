@@ -255,17 +255,31 @@ fn of_file_tool(error: &str) -> Option<Code> {
     if begins("Missing required argument: ") {
         return Some(Code::MissingArg);
     }
-    if begins("No such file: ") || begins("Unknown upload destination ") {
+    if begins("No such file: ")
+        || begins("Unknown upload destination ")
+        || begins("Invalid URL: ")
+        || begins("URL is not allowed (private/internal address)")
+        || (begins("Host '") && error.ends_with("is not in the download allowlist"))
+        || begins("Response exceeds max-bytes ")
+    {
         return Some(Code::InvalidValue);
+    }
+    if begins("Upload failed: keyring key '") {
+        return Some(Code::MissingKey);
+    }
+    if begins("Download failed: it took longer than ")
+        || begins("Upload failed: it took longer than ")
+    {
+        return Some(Code::ProviderTimeout);
+    }
+    // The token isn't why.
+    if error.contains("' is offered to no caller: ") {
+        return Some(Code::ScopeDenied);
     }
     if begins("Upload destinations not configured ") {
         return Some(Code::ExecutionFailed);
     }
-    let upstream = begins("Upstream returned status ")
-        || begins("URL is not allowed (private/internal address)")
-        || (begins("Host '") && error.ends_with("is not in the download allowlist"))
-        || begins("Response exceeds max-bytes ");
-    upstream.then_some(Code::UpstreamError)
+    begins("Upstream returned status ").then_some(Code::UpstreamError)
 }
 
 /// A parameter of a challenge: `Bearer error="…", error_description="…"`.
@@ -344,6 +358,51 @@ mod tests {
         assert_eq!(other.0, "provider.upstream_error");
         let unknown = shown(&answer(404, true, r#"{"error":"Unknown tool: 'x'"}"#));
         assert_eq!(unknown.0, "tool.not_found");
+    }
+
+    #[test]
+    fn file_tools_have_the_codes_that_they_have_without_a_proxy() {
+        for (status, error, code) in [
+            (
+                502,
+                "Upload failed: keyring key 'k' missing",
+                "auth.missing_key",
+            ),
+            (
+                502,
+                "Upload failed: it took longer than 600 s",
+                "provider.timeout",
+            ),
+            (
+                502,
+                "Download failed: it took longer than 1 s",
+                "provider.timeout",
+            ),
+            (
+                502,
+                "Download failed: more than 10 redirects",
+                "provider.upstream_error",
+            ),
+            (502, "Invalid URL: no scheme", "input.invalid_value"),
+            (
+                413,
+                "Response exceeds max-bytes (5 bytes)",
+                "input.invalid_value",
+            ),
+            (
+                403,
+                "Host 'h' is not in the download allowlist",
+                "input.invalid_value",
+            ),
+            (
+                404,
+                "Upstream returned status 404 for 'u': x",
+                "provider.upstream_error",
+            ),
+        ] {
+            let body = serde_json::json!({"error": error}).to_string();
+            assert_eq!(shown(&answer(status, true, &body)).0, code, "{error}");
+        }
     }
 
     #[test]

@@ -182,6 +182,9 @@ impl ExecFailure for FilesError {
             | FilesError::Header { .. }
             | FilesError::Base64(_)
             | FilesError::InvalidUrl(_)
+            | FilesError::PrivateAddress(_)
+            | FilesError::HostNotAllowed(_)
+            | FilesError::TooLarge(_)
             | FilesError::UnknownDestination(_) => Code::InvalidValue,
             FilesError::Upload(UploadFault::MissingKey(_) | UploadFault::UnusableKey(_)) => {
                 Code::MissingKey
@@ -195,12 +198,9 @@ impl ExecFailure for FilesError {
             | FilesError::Busy(_)
             | FilesError::NoSpace
             | FilesError::Disk(_) => Code::ExecutionFailed,
-            FilesError::PrivateAddress(_)
-            | FilesError::HostNotAllowed(_)
-            | FilesError::TooLarge(_)
-            | FilesError::Status { .. }
-            | FilesError::Download(_)
-            | FilesError::Upload(_) => Code::UpstreamError,
+            FilesError::Status { .. } | FilesError::Download(_) | FilesError::Upload(_) => {
+                Code::UpstreamError
+            }
         }
     }
 

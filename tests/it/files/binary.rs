@@ -50,6 +50,8 @@ fn file_is_put_and_taken_once() {
         );
         assert_eq!(got.header("x-ati-sha256"), Some(sha256(&content).as_str()));
         assert_eq!(got.header("x-ati-files"), Some("1"));
+        assert_eq!(got.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(got.header("content-disposition"), Some("attachment"));
         let again = get(&proxy, &[], id);
         assert_eq!(
             (again.status, &again.json()["error"]),

@@ -176,13 +176,13 @@ fn failed_transfer_tells_why_and_leaves_nothing() {
             "Missing required argument: url",
         ),
         (
-            vec![DOWNLOAD, "--url", &none, "--out", "/nonexistent/out"],
+            vec![DOWNLOAD, "--url", &none, "--out", "/dev/null/out"],
             "input.invalid_value",
-            "/nonexistent/out",
+            "/dev/null/out",
         ),
         (
             vec![UPLOAD, "--path", &big],
-            "provider.upstream_error",
+            "input.invalid_value",
             "Proxy error (413): Response exceeds max-bytes (1000 bytes)",
         ),
         (
@@ -206,6 +206,27 @@ fn failed_transfer_tells_why_and_leaves_nothing() {
         assert!(message.contains(text), "{line:?}: {error}");
         assert_eq!(error["code"], code, "{line:?}: {error}");
     }
+    let whole = format!("{}/whole", files.url());
+    for (line, text) in [
+        (vec![DOWNLOAD, "--url", "nope"], "Invalid URL: "),
+        (
+            vec![DOWNLOAD, "--url", &whole, "--max-bytes", "10"],
+            "Response exceeds max-bytes (10 bytes)",
+        ),
+        (vec![UPLOAD, "--path", &big, "--file", "x"], "two files"),
+    ] {
+        // The same with and without a proxy.
+        for remote in [remote, None] {
+            let error = sandbox.fails(remote, &line);
+            let message = error["message"].as_str().unwrap();
+            assert!(message.contains(text), "{line:?}: {error}");
+            assert_eq!(error["code"], "input.invalid_value", "{line:?}: {error}");
+        }
+    }
+    let kept = [DOWNLOAD, "--url", &whole, "--delivery", "file"];
+    let error = sandbox.fails(None, &kept);
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("only a proxy keeps files"), "{error}");
 }
 
 /// A proxy of the time before `/files`. What it got of an upload, and how often it was asked.

@@ -330,6 +330,33 @@ fn bridge_adds_token_and_signature_and_tells_of_changes() {
 }
 
 #[test]
+fn bridge_answers_what_the_proxy_refuses_with_the_id_of_the_request() {
+    let (_, public) = key_pair();
+    let home = tempfile::tempdir().unwrap();
+    let big = |id: Value| {
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call",
+            "params": {"name": "t", "arguments": {"text": "x".repeat(64 << 10)}}})
+    };
+    let limited = Setup::new()
+        .conf("[tools]\nmax_call_bytes = 8192\n")
+        .start();
+    let mut served = bridge(home.path(), &limited, &[], &[]);
+    for id in [json!(42), json!("forty-two")] {
+        served.send(&big(id.clone()));
+        let refused = served.answer();
+        assert_eq!(refused["id"], id, "{refused}");
+        assert!(refused["error"]["code"].is_number(), "{refused}");
+    }
+    // Refusals that are no JSON-RPC.
+    let closed = Setup::new().jwt(&public).start();
+    let mut served = bridge(home.path(), &closed, &[], &[]);
+    let refused = served.ask("tools/list", json!({}));
+    assert_eq!(refused["id"], 7, "{refused}");
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(message.contains("401"), "{message}");
+}
+
+#[test]
 fn bridge_outlives_its_proxy_and_takes_calls_back() {
     let upstream = Upstream::echo();
     let proxy = folder(&upstream).start();

@@ -34,6 +34,15 @@ pub fn run(local: &Local, name: &str, transfer: Transfer, format: Format) -> Res
 }
 
 fn fetch(local: &Local, name: &str, download: Download, format: Format) -> Result<u8, Failure> {
+    if download
+        .args
+        .get("delivery")
+        .is_some_and(|how| how == "file")
+    {
+        return Err(Failure::invalid(
+            "Invalid argument 'delivery': only a proxy keeps files; --out writes the file",
+        ));
+    }
     let bar = Bar::new();
     let args = raw(&download.args)?;
     let mut sink = Sink::new(download.out.as_deref())?;

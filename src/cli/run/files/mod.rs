@@ -68,7 +68,7 @@ impl Transfer {
             serde_json::from_str(given.args.get()).unwrap_or_default();
         let folded = members.into_iter();
         let mut args: Map<String, Value> = folded
-            .map(|(name, value)| (name.replace('-', "_"), value))
+            .map(|(name, value)| (name.replace('-', "_").to_ascii_lowercase(), value))
             .collect();
         match operation {
             FileOperation::Download => {
@@ -77,6 +77,9 @@ impl Transfer {
                 Ok(Some(Transfer::Download(Download { args, out })))
             }
             FileOperation::Upload => match text(&mut args, "path")? {
+                Some(_) if let Some(other) = second_file(&args) => Err(Failure::invalid(format!(
+                    "Invalid arguments: --path and --{other} are two files; give one of them"
+                ))),
                 Some(path) => Upload::open(args, Path::new(&path))
                     .map(Transfer::Upload)
                     .map(Some),
@@ -124,6 +127,12 @@ impl Upload {
         args.extend(self.args.clone());
         args
     }
+}
+
+/// Another argument that is the file of an upload.
+fn second_file(args: &Map<String, Value>) -> Option<&'static str> {
+    let mut names = ["file", "content_base64"].into_iter();
+    names.find(|name| args.get(*name).is_some_and(|value| !value.is_null()))
 }
 
 fn missing(name: &str) -> Failure {
@@ -174,7 +183,7 @@ mod tests {
         let line = [
             "--url",
             "http://h/",
-            "--out",
+            "--OUT",
             "f",
             "--inline",
             "--max-bytes",
@@ -222,6 +231,10 @@ mod tests {
             args(&["--filename", "f", "--content_base64", "QQ=="]),
             "ordinary"
         );
+        for other in ["--file", "--content_base64", "--Content-Base64"] {
+            let two = args(&["--path", path, other, "QQ=="]);
+            assert!(two.contains("are two files; give one of them"), "{two}");
+        }
         let absent = args(&["--path", "/nonexistent/file"]);
         assert!(absent.starts_with("/nonexistent/file: "), "{absent}");
         let folder = args(&["--path", dir.path().to_str().unwrap()]);

@@ -1,13 +1,11 @@
 //! The file of `--out`: it has its name only once it is whole.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use tempfile::{Builder, NamedTempFile};
-
 use crate::cli::file_failure;
+use crate::cli::new_file::NewFile;
 use crate::error::{Code, Failure};
 
 pub struct OutFile {
@@ -16,8 +14,7 @@ pub struct OutFile {
 }
 
 enum Kind {
-    /// Next to its path, removed when it is dropped.
-    Temporary(NamedTempFile),
+    New(NewFile),
     /// A pipe or a device, as /dev/stdout: it can't be replaced.
     Direct(File),
 }
@@ -26,14 +23,13 @@ impl OutFile {
     /// Before anything is sent: a path that can't be written to fails at once.
     pub fn create(path: &str) -> Result<Self, Failure> {
         let path = PathBuf::from(path);
-        let created = create(&path);
-        let (path, file) = created.map_err(|e| file_failure(Code::InvalidValue, &path, e))?;
+        let file = create(&path).map_err(|e| file_failure(Code::InvalidValue, &path, e))?;
         Ok(OutFile { path, file })
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let written = match &mut self.file {
-            Kind::Temporary(file) => file.write_all(bytes),
+            Kind::New(file) => file.write(bytes),
             Kind::Direct(file) => file.write_all(bytes),
         };
         written.map_err(|e| file_failure(Code::ExecutionFailed, &self.path, e))
@@ -41,40 +37,30 @@ impl OutFile {
 
     /// The file has its name now.
     pub fn finish(self) -> Result<(), Failure> {
-        let Kind::Temporary(file) = self.file else {
+        let Kind::New(file) = self.file else {
             return Ok(());
         };
-        let kept = file.persist(&self.path).map(drop).map_err(|e| e.error);
+        let kept = file.commit();
         kept.map_err(|e| file_failure(Code::ExecutionFailed, &self.path, e))
     }
 }
 
-fn create(path: &Path) -> io::Result<(PathBuf, Kind)> {
+fn create(path: &Path) -> io::Result<Kind> {
     // A link stays, and leads to the new file.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let mode = match target.metadata() {
-        Ok(known) if known.is_dir() => return Err(io::Error::other("it is a folder")),
-        Ok(known) if !known.is_file() => {
+    match target.metadata() {
+        Ok(known) if !known.is_file() && !known.is_dir() => {
             let file = File::options().write(true).open(&target)?;
-            return Ok((target, Kind::Direct(file)));
+            Ok(Kind::Direct(file))
         }
-        Ok(known) => known.permissions().mode() & 0o777,
-        Err(_) => 0o666,
-    };
-    let dir = match target.parent() {
-        Some(dir) if !dir.as_os_str().is_empty() => dir,
-        _ => Path::new("."),
-    };
-    let file = Builder::new()
-        .prefix(".ati-")
-        .permissions(Permissions::from_mode(mode))
-        .tempfile_in(dir)?;
-    Ok((target, Kind::Temporary(file)))
+        Ok(_) | Err(_) => NewFile::create(&target).map(Kind::New),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     fn names(dir: &Path) -> Vec<String> {
         let names = dir.read_dir().unwrap();
@@ -90,7 +76,8 @@ mod tests {
         let text = path.to_str().unwrap();
         let mut file = OutFile::create(text).unwrap();
         file.write(b"half").unwrap();
-        assert!(!path.exists());
+        // Whatever ends ati now, nothing is left of it.
+        assert_eq!(names(dir.path()), Vec::<String>::new());
         drop(file);
         assert_eq!(names(dir.path()), Vec::<String>::new());
         let mut file = OutFile::create(text).unwrap();
@@ -115,7 +102,15 @@ mod tests {
         assert!(link.is_symlink());
         assert_eq!(std::fs::read(&real).unwrap(), b"new");
         assert!(OutFile::create(dir.path().to_str().unwrap()).is_err());
-        assert!(OutFile::create("/nonexistent/folder/file").is_err());
+        let refused = OutFile::create("/dev/null/folder/file").err().unwrap();
+        let refused = refused.one_line();
+        assert!(refused.starts_with("/dev/null/folder/file: "), "{refused}");
+        let deep = dir.path().join("new/folder/file");
+        OutFile::create(deep.to_str().unwrap())
+            .unwrap()
+            .finish()
+            .unwrap();
+        assert!(deep.is_file());
         let mut null = OutFile::create("/dev/null").unwrap();
         null.write(b"gone").unwrap();
         null.finish().unwrap();
