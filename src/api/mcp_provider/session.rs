@@ -32,14 +32,14 @@ pub async fn initialize(
     text: &[u8],
     exchange: &Exchange,
 ) -> Result<Reply, RpcError> {
-    let passing = match exchange.begin(request, text, false) {
+    let passing = match exchange.begin(request, false) {
         Ok(passing) => passing,
         Err(answered) => return answered,
     };
     let relayed = exchange.relayed();
     let sessions = &exchange.services.provider_sessions;
     let full = || RpcError::Busy("too many MCP sessions are open".to_owned());
-    sessions.has_room(&exchange.identity).map_err(|_| full())?;
+    let place = sessions.reserve(&exchange.identity).map_err(|_| full())?;
     let target = relayed.target().map_err(|error| exchange.error(error))?;
     let opened = tokio::time::timeout(START_LIMIT, open(request, text, exchange, &target)).await;
     let opened = opened.unwrap_or_else(|_| {
@@ -60,7 +60,7 @@ pub async fn initialize(
     let mut reply = Reply::from_json(answer.into());
     reply.status = Success::relayed(status);
     if is_open {
-        let session = sessions.add(&relayed, target.key, upstream);
+        let session = sessions.add(&relayed, target.key, upstream, place);
         let session = session.map_err(|_| full())?;
         if let Ok(id) = HeaderValue::from_str(&session.id) {
             reply.headers.push((SESSION, id));
@@ -173,7 +173,7 @@ pub async fn request(
     exchange: &Exchange,
 ) -> Result<Reply, RpcError> {
     let (session, target) = find(exchange)?;
-    let passing = match exchange.begin(request, text, false) {
+    let passing = match exchange.begin(request, false) {
         Ok(passing) => passing,
         Err(answered) => return answered,
     };
