@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 use super::{Call, Context, check_end, limit, mcp, upstream_override};
 use crate::auth::Identity;
@@ -104,13 +103,13 @@ impl RelayRecord {
     pub fn new(
         name: String,
         tool: Option<Arc<Tool>>,
-        args: &Map<String, Value>,
+        args: Box<RawValue>,
         relayed: &Relayed<'_>,
     ) -> Self {
         RelayRecord {
             name,
             tool,
-            args: audit::redact(args),
+            args,
             identity: relayed.identity.clone(),
             request_id: relayed.request_id,
             started: Instant::now(),

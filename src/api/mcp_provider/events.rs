@@ -12,7 +12,7 @@ use super::sessions::InUse;
 use crate::api::{Reply, StreamError};
 use crate::error::{CallError, ExecError};
 use crate::exec::mcp::McpError;
-use crate::exec::mcp::relay::{Event, Events, compact};
+use crate::exec::mcp::relay::{Event, Events, Held, compact};
 
 /// A comment is sent after this time without an event: servers on the way keep the connection open,
 /// and a client that has left is noticed.
@@ -98,7 +98,7 @@ impl Sending {
             }
             None => (None, false),
         };
-        let mut text = Vec::with_capacity(data.as_ref().map_or(0, Vec::len) + 64);
+        let mut text = Vec::with_capacity(data.as_ref().map_or(0, |data| data.text.len()) + 64);
         if let Some(id) = &event.id {
             let id: String = id.chars().filter(|c| !c.is_control()).collect();
             text.extend_from_slice(format!("id: {id}\n").as_bytes());
@@ -106,15 +106,23 @@ impl Sending {
         if let Some(retry) = event.retry {
             text.extend_from_slice(format!("retry: {retry}\n").as_bytes());
         }
-        match data {
+        let memory = match data {
             Some(data) => {
                 text.extend_from_slice(b"event: message\ndata: ");
-                text.extend_from_slice(&compact(&data));
+                text.extend_from_slice(&compact(&data.text));
+                Some(data.memory)
             }
-            None => text.extend_from_slice(b"data:"),
-        }
+            None => {
+                text.extend_from_slice(b"data:");
+                None
+            }
+        };
         text.extend_from_slice(b"\n\n");
-        (text.into(), is_answer)
+        let piece = match memory {
+            Some(memory) => Held { text, memory }.into_bytes(),
+            None => text.into(),
+        };
+        (piece, is_answer)
     }
 
     /// The server broke off: the client is told in an answer of ati's own.

@@ -9,6 +9,7 @@
 //! | stateless era | handshake era | ati initializes, requests of one caller share that session |
 //! | handshake era | stateless era only | refused at `initialize` |
 
+mod envelope;
 mod events;
 mod passing;
 mod session;
@@ -20,25 +21,26 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
 
 pub use sessions::ProviderSessions;
 
 use super::mcp::{check_origin, http as framing};
 use super::{Reply, Request, Services, context};
 use crate::auth::Identity;
+use crate::budget::Share;
 use crate::call::{RelayRecord, Relayed};
 use crate::catalog::Provider;
 use crate::credential::UsedSecrets;
-use crate::error::{CallError, ExecError, Refusal, RpcError, RpcRefusal};
+use crate::error::{CallError, ExecError, Refusal, RpcError, RpcRefusal, Shortage};
 use crate::exec::mcp::McpError;
-use crate::exec::mcp::relay::UpstreamMessage;
 use crate::mcp::{self, ClientRequest, Era, PARAM_PREFIX, Received};
 use crate::request_id::RequestId;
 use crate::snapshot::Snapshot;
 use crate::spool::Spooled;
 use crate::telemetry::trail::CallTrail;
+use envelope::Envelope;
 use passing::Passing;
 
 /// Headers of the protocol that a server is sent as the client sent them.
@@ -48,8 +50,6 @@ const FORWARDED: [&str; 4] = [
     "mcp-name",
     "last-event-id",
 ];
-/// Arguments of a longer message aren't recorded.
-const LONGEST_RECORDED: usize = 64 << 10;
 /// Bytes of a provider's name in an error.
 const LONGEST_NAME: usize = 256;
 
@@ -64,6 +64,8 @@ struct Exchange {
     request_id: RequestId,
     headers: HeaderMap,
     upstream_url: Option<String>,
+    /// Arguments of the request as the audit keeps them.
+    args: Box<RawValue>,
 }
 
 pub(super) async fn answer(
@@ -91,6 +93,7 @@ pub(super) async fn answer(
         request_id: request.id,
         headers: headers.clone(),
         upstream_url: url.map(|url| String::from_utf8_lossy(url.as_bytes()).into_owned()),
+        args: RawValue::NULL.to_owned(),
     };
     match request.parts.method {
         Method::GET => session::listen(exchange).await,
@@ -99,20 +102,25 @@ pub(super) async fn answer(
     }
 }
 
-async fn post(request: Request, exchange: Exchange) -> Result<Reply, Refusal> {
+async fn post(request: Request, mut exchange: Exchange) -> Result<Reply, Refusal> {
     if !framing::is_json(&exchange.headers) {
         return Err(Refusal::NotJson);
     }
-    let (snapshot, services) = (&exchange.snapshot, &exchange.services);
+    let (snapshot, services) = (&exchange.snapshot, &exchange.services.clone());
     let id = request.id;
     let body = framing::read(request.body, &exchange.headers, snapshot, services, id).await?;
-    let received = match exchange.receive(body.clone()).await {
-        Ok(received) => received,
+    // As long as the body itself, which is dropped.
+    let mut memory = services.runtime.memory.share();
+    let (received, text) = match exchange.receive(body, &mut memory).await {
+        Ok((received, envelope)) => {
+            exchange.args = envelope.args;
+            (received, envelope.text)
+        }
         Err(refused) => return Err(refusal(stateless::with_versions(refused, &exchange).await)),
     };
     let mut abandoned = services.abandon.subscribe();
     let answering = async {
-        let text = body.in_memory().unwrap_or_default();
+        let text = text.as_slice();
         match received {
             Received::Request(request) => {
                 let answered = match request.era {
@@ -152,19 +160,34 @@ impl Exchange {
         }
     }
 
-    async fn receive(&self, body: Spooled) -> Result<Received, RpcRefusal> {
-        if body.len() <= crate::call::SMALL_TEXT as u64 {
-            return Received::read(body.in_memory().unwrap_or_default(), Some(&self.headers));
-        }
-        let (era, headers) = (mcp::era_of_headers(&self.headers), self.headers.clone());
-        let read = move || Received::read(body.in_memory().unwrap_or_default(), Some(&headers));
-        let context = context(&self.snapshot, &self.services);
-        let done = context.work(&self.identity).run(read).await;
-        done.map_err(|error| RpcRefusal {
-            error: RpcError::Busy(error.to_string()),
+    /// What the client sent, and what the server is sent of it, with memory for that.
+    async fn receive(
+        &self,
+        body: Spooled,
+        memory: &mut Share,
+    ) -> Result<(Received, Envelope), RpcRefusal> {
+        let era = mcp::era_of_headers(&self.headers);
+        let busy = |what: String| RpcRefusal {
+            error: RpcError::Busy(what),
             era,
             id: None,
-        })?
+        };
+        let taken = memory.grow(body.len());
+        taken.map_err(|_| busy(CallError::Busy(Shortage::Memory).to_string()))?;
+        let is_small = body.len() <= crate::call::SMALL_TEXT as u64;
+        let headers = self.headers.clone();
+        let read = move || {
+            let text = body.in_memory().unwrap_or_default();
+            let received = Received::read(text, Some(&headers))?;
+            let envelope = Envelope::check(text, &received)?;
+            Ok((received, envelope))
+        };
+        if is_small {
+            return read();
+        }
+        let context = context(&self.snapshot, &self.services);
+        let done = context.work(&self.identity).run(read).await;
+        done.map_err(|error| busy(error.to_string()))?
     }
 
     /// The headers that the server is sent.
@@ -181,7 +204,6 @@ impl Exchange {
     fn begin(
         &self,
         request: &ClientRequest,
-        text: &[u8],
         is_bridged: bool,
     ) -> Result<Passing, Result<Reply, RpcError>> {
         let relayed = self.relayed();
@@ -190,10 +212,8 @@ impl Exchange {
             let name = request.name.as_deref().unwrap_or_default();
             let tool = relayed.tool(name);
             self.trail.resolved(&tool.name);
-            let args = request.arguments.as_deref().map(RawValue::get);
-            let args = recorded(args.unwrap_or("{}"));
             let known = tool.tool.cloned();
-            let record = RelayRecord::new(tool.name.clone(), known, &args, &relayed);
+            let record = RelayRecord::new(tool.name.clone(), known, self.args.clone(), &relayed);
             if let Err(error) = relayed.admit(&tool) {
                 record.write(Some(Err(&error)), &self.services.audit);
                 return Err(match error {
@@ -208,7 +228,7 @@ impl Exchange {
             let is_recorded = is_recorded(&request.method);
             let record = is_recorded.then(|| {
                 let name = format!("{}:{}", self.provider.name, request.method);
-                RelayRecord::new(name, None, &recorded_params(text), &relayed)
+                RelayRecord::new(name, None, self.args.clone(), &relayed)
             });
             if let Err(error) = authorized {
                 if let Some(record) = record {
@@ -319,19 +339,4 @@ fn is_recorded(method: &str) -> bool {
         "subscriptions/listen",
     ];
     !method.ends_with("/list") && !describes.contains(&method)
-}
-
-fn recorded(args: &str) -> Map<String, Value> {
-    if args.len() > LONGEST_RECORDED {
-        return Map::new();
-    }
-    serde_json::from_str(args).unwrap_or_default()
-}
-
-fn recorded_params(text: &[u8]) -> Map<String, Value> {
-    let message = UpstreamMessage::read(text);
-    let params = message.and_then(|message| message.params);
-    let mut params = recorded(params.map_or("{}", RawValue::get));
-    params.shift_remove("_meta");
-    params
 }

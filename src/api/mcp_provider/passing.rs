@@ -13,7 +13,7 @@ use crate::call::RelayRecord;
 use crate::catalog::Provider;
 use crate::error::{CallError, ExecError};
 use crate::exec::mcp::McpError;
-use crate::exec::mcp::relay::{UpstreamMessage, with_member};
+use crate::exec::mcp::relay::{Held, UpstreamMessage, with_member};
 use crate::mcp::Era;
 use crate::snapshot::Snapshot;
 use crate::telemetry::trail::{CallFailure, CallTrail};
@@ -66,7 +66,13 @@ struct ListedName<'a> {
 
 impl Passing {
     /// The message as the client gets it, and whether it is the answer.
-    pub fn pass(&mut self, text: Vec<u8>) -> (Vec<u8>, bool) {
+    pub fn pass(&mut self, held: Held) -> (Held, bool) {
+        let Held { text, memory } = held;
+        let (text, is_answer) = self.pass_text(text);
+        (Held { text, memory }, is_answer)
+    }
+
+    fn pass_text(&mut self, text: Vec<u8>) -> (Vec<u8>, bool) {
         let Some(message) = UpstreamMessage::read(&text) else {
             return (text, false);
         };

@@ -19,8 +19,8 @@ use crate::error::{CallError, Refusal, RpcError, RpcRefusal, Success};
 use crate::exec::mcp::McpError;
 use crate::exec::mcp::Target;
 use crate::exec::mcp::relay::{
-    self, Event, Events, HttpBody, HttpReply, HttpUpstream, Responses, Sharing, StdioUpstream,
-    UpstreamMessage,
+    self, Event, Events, Held, HttpBody, HttpReply, HttpUpstream, Responses, Sharing,
+    StdioUpstream, UpstreamMessage,
 };
 use crate::mcp::{ClientRequest, Era};
 
@@ -32,14 +32,14 @@ pub async fn initialize(
     text: &[u8],
     exchange: &Exchange,
 ) -> Result<Reply, RpcError> {
-    let passing = match exchange.begin(request, text, false) {
+    let passing = match exchange.begin(request, false) {
         Ok(passing) => passing,
         Err(answered) => return answered,
     };
     let relayed = exchange.relayed();
     let sessions = &exchange.services.provider_sessions;
     let full = || RpcError::Busy("too many MCP sessions are open".to_owned());
-    sessions.has_room(&exchange.identity).map_err(|_| full())?;
+    let place = sessions.reserve(&exchange.identity).map_err(|_| full())?;
     let target = relayed.target().map_err(|error| exchange.error(error))?;
     let opened = tokio::time::timeout(START_LIMIT, open(request, text, exchange, &target)).await;
     let opened = opened.unwrap_or_else(|_| {
@@ -55,12 +55,12 @@ pub async fn initialize(
     };
     let mut passing = passing;
     let (answer, _) = passing.pass(answer);
-    let message = UpstreamMessage::read(&answer);
+    let message = UpstreamMessage::read(&answer.text);
     let is_open = message.is_some_and(|message| message.result.is_some());
-    let mut reply = Reply::from_json(answer.into());
+    let mut reply = Reply::from_json(answer.into_bytes());
     reply.status = Success::relayed(status);
     if is_open {
-        let session = sessions.add(&relayed, target.key, upstream);
+        let session = sessions.add(&relayed, target.key, upstream, place);
         let session = session.map_err(|_| full())?;
         if let Ok(id) = HeaderValue::from_str(&session.id) {
             reply.headers.push((SESSION, id));
@@ -75,20 +75,20 @@ async fn open(
     text: &[u8],
     exchange: &Exchange,
     target: &Arc<Target>,
-) -> Result<(Upstream, Vec<u8>, u16), McpError> {
+) -> Result<(Upstream, Held, u16), McpError> {
     let context = exchange.relayed().exec_context();
     let attachment = relay::attachment(target, context).await?;
     exchange.trail.attempt();
     let _wait = exchange.trail.wait();
     if target.is_program() {
-        let memory = exchange.services.runtime.memory.clone();
-        let program = StdioUpstream::start(target, attachment, Sharing::OneClient, memory).await?;
+        let runtime = &exchange.services.runtime;
+        let program = StdioUpstream::start(target, attachment, Sharing::OneClient, runtime).await?;
         let mut responses = program.request(&request.id, None, text)?;
         loop {
             match responses.next().await {
                 None => return Err(program.end_reason().await),
                 Some(routed) if routed.is_last => {
-                    return Ok((Upstream::Program(program), routed.text, 200));
+                    return Ok((Upstream::Program(program), routed.message, 200));
                 }
                 Some(_) => {}
             }
@@ -101,7 +101,7 @@ async fn open(
     let answer = whole_answer(&server, reply, request.id.get()).await?;
     let session = HttpSession {
         session,
-        version: agreed_version(&answer),
+        version: agreed_version(&answer.text),
         opened_by: Arc::new(server),
     };
     Ok((Upstream::Http(session), answer, status))
@@ -124,8 +124,9 @@ pub async fn whole_answer(
     server: &HttpUpstream,
     reply: HttpReply,
     id: &str,
-) -> Result<Vec<u8>, McpError> {
-    let answers = |text: &[u8]| UpstreamMessage::read(text).is_some_and(|one| one.answers(id));
+) -> Result<Held, McpError> {
+    let answers =
+        |held: &Held| UpstreamMessage::read(&held.text).is_some_and(|one| one.answers(id));
     match reply.body {
         HttpBody::Message(text) if answers(&text) => Ok(text),
         HttpBody::Message(text) if reply.status < 400 => {
@@ -133,7 +134,7 @@ pub async fn whole_answer(
             Err(server.garbage("an answer that is no JSON-RPC response".to_owned()))
         }
         HttpBody::Message(text) => {
-            let text = String::from_utf8_lossy(&text);
+            let text = String::from_utf8_lossy(&text.text);
             Err(server.refusal(reply.status, crate::text::clip(&text, 4096)))
         }
         HttpBody::Events(mut events) => {
@@ -173,7 +174,7 @@ pub async fn request(
     exchange: &Exchange,
 ) -> Result<Reply, RpcError> {
     let (session, target) = find(exchange)?;
-    let passing = match exchange.begin(request, text, false) {
+    let passing = match exchange.begin(request, false) {
         Ok(passing) => passing,
         Err(answered) => return answered,
     };
@@ -298,7 +299,7 @@ pub async fn answer_of_http(
         Ok(text) => {
             let (text, _) = passing.pass(text);
             complete(in_use);
-            let mut reply = Reply::from_json(text.into());
+            let mut reply = Reply::from_json(text.into_bytes());
             reply.status = Success::relayed(status);
             Ok(reply)
         }
@@ -335,19 +336,19 @@ pub async fn answer_of_program(
             exchange.no_answer(request, passing, exec_error(error))
         }
         Some(routed) if routed.is_last => {
-            let (text, _) = passing.pass(routed.text);
+            let (text, _) = passing.pass(routed.message);
             complete(in_use);
-            Ok(Reply::from_json(text.into()))
+            Ok(Reply::from_json(text.into_bytes()))
         }
         Some(routed) => {
             let provider = exchange.provider.name.clone();
-            let events = program_events(routed.text, responses, provider);
+            let events = program_events(routed.message, responses, provider);
             Ok(events::reply(events, passing, in_use, ends))
         }
     }
 }
 
-fn program_events(first: Vec<u8>, responses: Responses, provider: String) -> Events {
+fn program_events(first: Held, responses: Responses, provider: String) -> Events {
     let first = futures::stream::once(async move { Ok(Event::message(first)) });
     let rest = futures::stream::unfold(Some(responses), move |responses| {
         let provider = provider.clone();
@@ -356,7 +357,7 @@ fn program_events(first: Vec<u8>, responses: Responses, provider: String) -> Eve
             match responses.next().await {
                 Some(routed) => {
                     let next = (!routed.is_last).then_some(responses);
-                    Some((Ok(Event::message(routed.text)), next))
+                    Some((Ok(Event::message(routed.message)), next))
                 }
                 None => {
                     let what = "the server ended".to_owned();
@@ -442,7 +443,7 @@ pub async fn listen(exchange: Exchange) -> Result<Reply, Refusal> {
             let queue = queue.ok_or_else(|| refuse(RpcError::UnknownSession))?;
             futures::stream::unfold(queue, |mut queue| async move {
                 let routed = queue.recv().await?;
-                Some((Ok(Event::message(routed.text)), queue))
+                Some((Ok(Event::message(routed.message)), queue))
             })
             .boxed()
         }

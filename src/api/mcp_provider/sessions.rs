@@ -132,8 +132,28 @@ struct SharedSlot {
 #[derive(Default)]
 pub struct ProviderSessions {
     all: Mutex<HashMap<String, Arc<ClientSession>>>,
+    /// How many each caller is about to open. Locked after `all`.
+    opening: Arc<Mutex<HashMap<Owner, usize>>>,
     shared: Mutex<HashMap<Key, SharedSlot>>,
     draining: watch::Sender<bool>,
+}
+
+/// Room for a session that is about to be opened.
+pub struct Place {
+    owner: Owner,
+    opening: Arc<Mutex<HashMap<Owner, usize>>>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut opening = self.opening.lock();
+        if let Some(count) = opening.get_mut(&self.owner) {
+            *count -= 1;
+            if *count == 0 {
+                opening.remove(&self.owner);
+            }
+        }
+    }
 }
 
 /// Why no session was opened.
@@ -141,12 +161,13 @@ pub struct ProviderSessions {
 pub struct NoRoom;
 
 impl ProviderSessions {
-    /// Opens a session under a new id.
+    /// Opens a session under a new id, in the place that was reserved for it.
     pub fn add(
         &self,
         relayed: &Relayed<'_>,
         key: Key,
         upstream: Upstream,
+        place: Place,
     ) -> Result<Arc<ClientSession>, NoRoom> {
         let mut random = [0; 24];
         SystemRandom::new().fill(&mut random).map_err(|_| NoRoom)?;
@@ -155,7 +176,7 @@ impl ProviderSessions {
             provider: relayed.provider.name.clone(),
             key,
             upstream,
-            owner: Owner::of(relayed.identity),
+            owner: place.owner.clone(),
             activity: Mutex::new(Activity {
                 open: 0,
                 last: Instant::now(),
@@ -164,37 +185,22 @@ impl ProviderSessions {
             ended: watch::Sender::new(false),
         });
         let mut all = self.all.lock();
-        self.make_room(&mut all, &session.owner)?;
         all.insert(session.id.clone(), session.clone());
+        drop(place);
         Ok(session)
     }
 
-    /// Whether one more would fit, before a server is started for it.
-    pub fn has_room(&self, identity: &Identity) -> Result<(), NoRoom> {
-        self.make_room(&mut self.all.lock(), &Owner::of(identity))
-    }
-
-    /// Ends the session that has been idle for longest where there are too many.
-    fn make_room(
-        &self,
-        all: &mut HashMap<String, Arc<ClientSession>>,
-        owner: &Owner,
-    ) -> Result<(), NoRoom> {
-        let own = all.values().filter(|one| one.owner == *owner).count();
-        let is_own_limit = own >= MOST_OF_ONE_CALLER;
-        if !is_own_limit && all.len() < MOST_SESSIONS {
-            return Ok(());
-        }
-        let idle = all
-            .values()
-            .filter(|one| !is_own_limit || one.owner == *owner)
-            .filter(|one| one.activity.lock().open == 0)
-            .min_by_key(|one| one.activity.lock().last);
-        let id = idle.ok_or(NoRoom)?.id.clone();
-        if let Some(ended) = all.remove(&id) {
-            end(&ended);
-        }
-        Ok(())
+    /// Room for one more, before a server is started for it.
+    pub fn reserve(&self, identity: &Identity) -> Result<Place, NoRoom> {
+        let owner = Owner::of(identity);
+        let mut all = self.all.lock();
+        let mut opening = self.opening.lock();
+        make_room(&mut all, &opening, &owner)?;
+        *opening.entry(owner.clone()).or_default() += 1;
+        Ok(Place {
+            owner,
+            opening: self.opening.clone(),
+        })
     }
 
     /// The session of this id, if it is this caller's and this provider's.
@@ -312,4 +318,29 @@ fn end(session: &ClientSession) {
     if let Upstream::Http(http) = &session.upstream {
         http.end();
     }
+}
+
+/// Ends the session that has been idle for longest where there are too many.
+fn make_room(
+    all: &mut HashMap<String, Arc<ClientSession>>,
+    opening: &HashMap<Owner, usize>,
+    owner: &Owner,
+) -> Result<(), NoRoom> {
+    let own = all.values().filter(|one| one.owner == *owner).count();
+    let own = own + opening.get(owner).copied().unwrap_or_default();
+    let is_own_limit = own >= MOST_OF_ONE_CALLER;
+    let count = all.len() + opening.values().sum::<usize>();
+    if !is_own_limit && count < MOST_SESSIONS {
+        return Ok(());
+    }
+    let idle = all
+        .values()
+        .filter(|one| !is_own_limit || one.owner == *owner)
+        .filter(|one| one.activity.lock().open == 0)
+        .min_by_key(|one| one.activity.lock().last);
+    let id = idle.ok_or(NoRoom)?.id.clone();
+    if let Some(ended) = all.remove(&id) {
+        end(&ended);
+    }
+    Ok(())
 }

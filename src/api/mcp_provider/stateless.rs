@@ -19,7 +19,7 @@ use super::{Exchange, exec_error};
 use crate::api::Reply;
 use crate::error::{RpcError, RpcRefusal};
 use crate::exec::mcp::relay::{
-    self, Event, Events, HttpBody, HttpReply, HttpUpstream, Sharing, StdioUpstream,
+    self, Event, Events, Held, HttpBody, HttpReply, HttpUpstream, Sharing, StdioUpstream,
     UpstreamMessage, with_id,
 };
 use crate::exec::mcp::{McpError, Target};
@@ -58,7 +58,7 @@ pub async fn request(
     let target = target.map_err(|error| exchange.error(error))?;
     let known = known_era(exchange);
     if !target.is_program() && known != Known::Handshake {
-        let passing = match exchange.begin(request, text, false) {
+        let passing = match exchange.begin(request, false) {
             Ok(passing) => passing,
             Err(answered) => return answered,
         };
@@ -120,7 +120,7 @@ async fn supported_versions(exchange: &Exchange, target: &Arc<Target>) -> Option
     );
     let (server, reply) = tokio::time::timeout(PROBE_LIMIT, sent).await.ok()?.ok()?;
     let answer = whole_answer(&server, reply, "0").await.ok()?;
-    let result = result_of(&answer).ok()?;
+    let result = result_of(&answer.text).ok()?;
     let discovered: Discovered = serde_json::from_slice(&result).ok()?;
     Some(discovered.versions)
 }
@@ -170,8 +170,8 @@ async fn open(
     if !target.is_program() {
         return open_session(HttpUpstream::new(target.clone(), attachment, context)).await;
     }
-    let memory = exchange.services.runtime.memory.clone();
-    let program = StdioUpstream::start(target, attachment, Sharing::Shared, memory).await?;
+    let runtime = &exchange.services.runtime;
+    let program = StdioUpstream::start(target, attachment, Sharing::Shared, runtime).await?;
     let is_stateless = match known {
         Known::Stateless => true,
         Known::Handshake => false,
@@ -224,7 +224,7 @@ async fn ask(program: &StdioUpstream, message: &Value) -> Result<Vec<u8>, McpErr
     loop {
         match responses.next().await {
             None => return Err(program.end_reason().await),
-            Some(routed) if routed.is_last => return Ok(routed.text),
+            Some(routed) if routed.is_last => return Ok(routed.message.text),
             Some(_) => {}
         }
     }
@@ -247,10 +247,10 @@ async fn open_session(server: HttpUpstream) -> Result<SharedUpstream, McpError> 
         .await?;
     let session = reply.session.clone();
     let answer = whole_answer(&server, reply, "0").await?;
-    let initialized = result_of(&answer)?;
+    let initialized = result_of(&answer.text)?;
     let session = HttpSession {
         session,
-        version: agreed_version(&answer),
+        version: agreed_version(&answer.text),
         opened_by: Arc::new(server),
     };
     let headers = session.headers(HeaderMap::new());
@@ -275,7 +275,7 @@ async fn ask_program(
     let Upstream::Program(program) = &server.upstream else {
         return Err(RpcError::Internal);
     };
-    let passing = match exchange.begin(request, text, is_bridged) {
+    let passing = match exchange.begin(request, is_bridged) {
         Ok(passing) => passing,
         Err(answered) => return answered,
     };
@@ -313,7 +313,7 @@ async fn bridge(
     if let Upstream::Program(_) = &server.upstream {
         return ask_program(request, text, exchange, server, true).await;
     }
-    let passing = match exchange.begin(request, text, true) {
+    let passing = match exchange.begin(request, true) {
         Ok(passing) => passing,
         Err(answered) => return answered,
     };
@@ -358,12 +358,14 @@ async fn ask_session(
     let sent = send_to(exchange, target, Method::POST, headers, Some(&text)).await;
     let (asked, mut reply) = sent?;
     let id: Box<str> = request.id.get().into();
-    let back = move |text: Vec<u8>| {
-        let is_answer = UpstreamMessage::read(&text).is_some_and(|one| one.answers(&own));
-        match is_answer {
-            true => with_id(&text, &id).unwrap_or(text),
-            false => text,
+    let back = move |mut held: Held| {
+        let message = UpstreamMessage::read(&held.text);
+        if message.is_some_and(|one| one.answers(&own))
+            && let Some(text) = with_id(&held.text, &id)
+        {
+            held.text = text;
         }
+        held
     };
     reply.body = match reply.body {
         HttpBody::Message(text) => HttpBody::Message(back(text)),
@@ -374,11 +376,11 @@ async fn ask_session(
 }
 
 /// Without requests of the server's, which no client can answer.
-fn renamed(events: Events, back: impl Fn(Vec<u8>) -> Vec<u8> + Send + 'static) -> Events {
+fn renamed(events: Events, back: impl Fn(Held) -> Held + Send + 'static) -> Events {
     let events = events.filter_map(move |event| {
         let event = event.map(|event| {
-            let data = event.data.filter(|text| {
-                let message = UpstreamMessage::read(text);
+            let data = event.data.filter(|held| {
+                let message = UpstreamMessage::read(&held.text);
                 !message.is_some_and(|one| one.method.is_some() && one.id.is_some())
             });
             Event {

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use futures::stream::{Stream, StreamExt};
 
 use super::message::LONGEST_MESSAGE_MB;
+use crate::budget::Share;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
@@ -11,6 +12,8 @@ pub enum BodyError {
     TooLong,
     #[error("the stream broke off")]
     BrokeOff,
+    #[error("there is no memory left for it")]
+    NoMemory,
 }
 
 /// Passes an event stream on while no event has more than `longest` bytes. Nothing follows an
@@ -32,6 +35,23 @@ pub fn bounded_events(
             failed |= chunk.is_err();
             std::future::ready(go_on)
         })
+}
+
+/// The same, while there is memory for the event that is being read.
+pub fn budgeted_events(
+    bytes: impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static,
+    longest: usize,
+    mut memory: Share,
+) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static {
+    let mut meter = EventMeter::new(longest);
+    bounded_events(bytes, longest).map(move |chunk| {
+        let chunk = chunk?;
+        meter.count(&chunk);
+        memory.give_back();
+        let held = (meter.event + chunk.len()) as u64;
+        memory.grow(held).map_err(|_| BodyError::NoMemory)?;
+        Ok(chunk)
+    })
 }
 
 /// Measures the event that is being read. An empty line ends an event.
@@ -90,6 +110,27 @@ pub async fn read_whole(response: reqwest::Response, most: usize) -> Result<Vec<
     Ok(pieces)
 }
 
+/// As [`read_whole`], while there is memory for the body.
+pub async fn read_within(
+    response: reqwest::Response,
+    most: usize,
+    memory: &mut Share,
+) -> Result<Vec<Bytes>, BodyError> {
+    let (mut pieces, mut length) = (Vec::new(), 0);
+    let mut chunks = response.bytes_stream();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|_| BodyError::BrokeOff)?;
+        length += chunk.len();
+        if length > most {
+            return Err(BodyError::TooLong);
+        }
+        let taken = memory.grow(chunk.len() as u64);
+        taken.map_err(|_| BodyError::NoMemory)?;
+        pieces.push(chunk);
+    }
+    Ok(pieces)
+}
+
 /// At most `most` bytes of the body; the rest isn't read.
 pub async fn read_beginning(
     response: reqwest::Response,
@@ -110,6 +151,7 @@ pub async fn read_beginning(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budget;
     use crate::exec::mcp::message::LONGEST_MESSAGE;
 
     fn response(body: &'static [u8]) -> reqwest::Response {
@@ -129,6 +171,27 @@ mod tests {
         assert!(meter.count(&vec![b'x'; LONGEST_MESSAGE]));
         assert!(meter.count(b"\n"));
         assert!(!meter.count(b"x"));
+    }
+
+    #[tokio::test]
+    async fn body_and_events_are_read_while_there_is_memory() {
+        let budget = Budget::new(10);
+        let mut share = budget.share();
+        assert!(
+            read_within(response(b"12345678"), 50, &mut share)
+                .await
+                .is_ok()
+        );
+        assert_eq!(budget.used(), 8);
+        let short = read_within(response(b"123"), 50, &mut budget.share()).await;
+        assert!(matches!(short, Err(BodyError::NoMemory)));
+        drop(share);
+        let chunks = ["a\n\n"; 20].into_iter().chain(["123456", "789"]);
+        let chunks = chunks.map(|text| Ok(Bytes::from_static(text.as_bytes())));
+        let events = budgeted_events(futures::stream::iter(chunks), 50, budget.share());
+        let read: Vec<_> = events.collect().await;
+        assert!(read[..20].iter().all(Result::is_ok));
+        assert!(matches!(read[20], Err(BodyError::NoMemory)));
     }
 
     #[tokio::test]

@@ -9,24 +9,48 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
+use crate::budget::{Budget, Share};
+
 /// Bounds of the queue. A child that doesn't read its input gets no more messages.
 const MOST_MESSAGES: usize = 256;
 const MOST_BYTES: usize = 64 << 20;
+/// The same where each client has a child of its own.
+const MOST_RELAYED_BYTES: usize = 4 << 20;
+/// A shorter message is queued without a part of the memory that calls share: the answers of ati
+/// itself, and notes that a request is cancelled, must not fail for want of it.
+const UNCOUNTED: usize = 4 << 10;
 
 /// The sending end.
 #[derive(Clone)]
 pub struct Outbox {
-    messages: mpsc::Sender<Vec<u8>>,
+    messages: mpsc::Sender<Queued>,
     queued_bytes: Arc<AtomicUsize>,
+    most_bytes: usize,
+    /// What calls share, where messages count against it.
+    memory: Option<Arc<Budget>>,
+}
+
+struct Queued {
+    text: Vec<u8>,
+    _memory: Option<Share>,
 }
 
 /// The receiving end, which writes the messages to the child.
 pub struct OutboxWriter {
-    messages: mpsc::Receiver<Vec<u8>>,
+    messages: mpsc::Receiver<Queued>,
     queued_bytes: Arc<AtomicUsize>,
 }
 
 pub fn outbox() -> (Outbox, OutboxWriter) {
+    with_bounds(MOST_BYTES, None)
+}
+
+/// For messages of clients, which may send them faster than a child reads.
+pub fn relayed_outbox(memory: Arc<Budget>) -> (Outbox, OutboxWriter) {
+    with_bounds(MOST_RELAYED_BYTES, Some(memory))
+}
+
+fn with_bounds(most_bytes: usize, memory: Option<Arc<Budget>>) -> (Outbox, OutboxWriter) {
     let (sender, receiver) = mpsc::channel(MOST_MESSAGES);
     let queued_bytes = Arc::<AtomicUsize>::default();
     let writer = OutboxWriter {
@@ -36,6 +60,8 @@ pub fn outbox() -> (Outbox, OutboxWriter) {
     let outbox = Outbox {
         messages: sender,
         queued_bytes,
+        most_bytes,
+        memory,
     };
     (outbox, writer)
 }
@@ -48,12 +74,24 @@ impl Outbox {
             TrySendError::Closed(()) => io::ErrorKind::BrokenPipe,
         })?;
         // A single message may exceed the bound: it is taken while the queue is below it.
-        if self.queued_bytes.load(Ordering::Relaxed) > MOST_BYTES {
+        if self.queued_bytes.load(Ordering::Relaxed) > self.most_bytes {
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        let memory = match &self.memory {
+            Some(memory) if message.len() > UNCOUNTED => {
+                let mut share = memory.share();
+                let taken = share.grow(message.len() as u64);
+                taken.map_err(|_| io::ErrorKind::WouldBlock)?;
+                Some(share)
+            }
+            _ => None,
+        };
         self.queued_bytes
             .fetch_add(message.len(), Ordering::Relaxed);
-        place.send(message);
+        place.send(Queued {
+            text: message,
+            _memory: memory,
+        });
         Ok(())
     }
 }
@@ -62,11 +100,11 @@ impl OutboxWriter {
     /// Writes messages until the outbox is dropped or the child stops reading.
     pub async fn write_to(mut self, mut stdin: impl AsyncWrite + Unpin) {
         while let Some(message) = self.messages.recv().await {
-            if stdin.write_all(&message).await.is_err() || stdin.flush().await.is_err() {
+            if stdin.write_all(&message.text).await.is_err() || stdin.flush().await.is_err() {
                 return;
             }
             self.queued_bytes
-                .fetch_sub(message.len(), Ordering::Relaxed);
+                .fetch_sub(message.text.len(), Ordering::Relaxed);
         }
     }
 }
@@ -86,6 +124,23 @@ mod tests {
         drop(writer);
         let gone = outbox.send(b"x".to_vec()).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[tokio::test]
+    async fn messages_of_clients_hold_memory_until_they_are_written() {
+        let budget = Budget::new(20_000);
+        let (outbox, writer) = relayed_outbox(budget.clone());
+        outbox.send(vec![0; 15_000]).unwrap();
+        let full = outbox.send(vec![0; 15_000]).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        outbox.send(b"short".to_vec()).unwrap();
+        assert_eq!(budget.used(), 15_000);
+        drop(outbox);
+        writer.write_to(tokio::io::sink()).await;
+        assert_eq!(budget.used(), 0);
+        let (outbox, _writer) = relayed_outbox(Budget::new(1 << 30));
+        outbox.send(vec![0; MOST_RELAYED_BYTES + 1]).unwrap();
+        assert!(outbox.send(b"x".to_vec()).is_err());
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! `/mcp/{provider}`: an MCP server of the catalogue as it is, in both eras.
 
+mod hostile;
 mod over_http;
 mod scopes;
 mod sessions;

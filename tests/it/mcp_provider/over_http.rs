@@ -10,7 +10,7 @@ use crate::mcp::{particular_server, told};
 use crate::support::eventually;
 use crate::support::upstream::Upstream;
 
-fn provider(upstream: &Upstream, more: &str) -> Setup {
+pub fn provider(upstream: &Upstream, more: &str) -> Setup {
     let text = format!(
         "[provider]\nname = \"s\"\nhandler = \"mcp\"\nmcp_transport = \"http\"\nmcp_url = \"{}/mcp\"\n{more}",
         upstream.url()

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::support::tokens::{bearer, claims, key_pair};
 
-fn token(signer: &Signer, subject: &str, scope: &str) -> String {
+pub fn token(signer: &Signer, subject: &str, scope: &str) -> String {
     let mut claims = claims();
     claims.sub = subject.to_owned();
     claims.scope = scope.to_owned();

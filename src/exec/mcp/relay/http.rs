@@ -2,20 +2,24 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::StreamExt;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use sse_stream::SseStream;
 
-use super::super::bounded::{bounded_events, read_beginning, read_whole};
+use super::super::bounded::{BodyError, budgeted_events, read_beginning, read_within};
 use super::super::content_type::{ContentType, content_type};
 use super::super::message::{LONGEST_MESSAGE, LONGEST_MESSAGE_MB};
 use super::super::{LONGEST_ERROR, McpError, ServerSpec, Target, send};
-use super::{Event, Events, redact};
+use super::{Event, Events, Held, redact};
+use crate::budget::Budget;
 use crate::credential::Attachment;
 use crate::egress::{Clients, EgressError};
+use crate::error::Shortage;
 use crate::exec::ExecContext;
 use crate::request_id::{self, RequestId};
+use crate::runtime::ComputePool;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -31,6 +35,16 @@ pub struct HttpUpstream {
     clients: Arc<Clients>,
     attachment: Arc<Attachment>,
     request_id: RequestId,
+    reading: Reading,
+}
+
+/// What messages are read with.
+#[derive(Clone)]
+struct Reading {
+    provider: Arc<str>,
+    attachment: Arc<Attachment>,
+    memory: Arc<Budget>,
+    compute: Arc<ComputePool>,
 }
 
 pub struct HttpReply {
@@ -44,7 +58,7 @@ pub enum HttpBody {
     /// 202 and 204, and what is neither JSON nor an event stream in the answer to a notification.
     Nothing,
     /// One message, redacted.
-    Message(Vec<u8>),
+    Message(Held),
     Events(Events),
     /// The beginning of a text that is no message, redacted.
     Text(String),
@@ -52,11 +66,18 @@ pub enum HttpBody {
 
 impl HttpUpstream {
     pub fn new(target: Arc<Target>, attachment: Arc<Attachment>, context: ExecContext<'_>) -> Self {
+        let reading = Reading {
+            provider: target.provider.clone(),
+            attachment: attachment.clone(),
+            memory: context.runtime.memory.clone(),
+            compute: context.runtime.compute.clone(),
+        };
         HttpUpstream {
             target,
             clients: context.clients.clone(),
             attachment,
             request_id: context.request_id,
+            reading,
         }
     }
 
@@ -116,13 +137,17 @@ impl HttpUpstream {
                 } else {
                     LONGEST_REFUSAL
                 };
-                let body = read_whole(response, most).await;
-                let body = body.map_err(|_| {
-                    self.garbage(format!(
+                let mut memory = self.reading.memory.share();
+                let body = read_within(response, most, &mut memory).await;
+                let body = body.map_err(|error| match error {
+                    BodyError::NoMemory => no_memory(),
+                    _ => self.garbage(format!(
                         "an answer of more than {LONGEST_MESSAGE_MB} MB, or a broken one"
-                    ))
+                    )),
                 })?;
-                Ok(HttpBody::Message(self.clean(body.concat()).await?))
+                let held = self.reading.clean(body).await?;
+                drop(memory);
+                Ok(HttpBody::Message(held))
             }
             ContentType::Events | ContentType::Other => {
                 let text = read_beginning(response, READ_OF_REFUSAL).await;
@@ -137,37 +162,26 @@ impl HttpUpstream {
 
     /// The events as they come. None is read before the last one was taken.
     fn events(&self, response: reqwest::Response) -> Events {
-        let (attachment, provider) = (self.attachment.clone(), self.target.provider.clone());
-        let broken = move |what: &str| McpError::Garbage {
-            provider: provider.to_string(),
-            what: what.to_owned(),
-        };
-        let bytes = bounded_events(response.bytes_stream(), LONGEST_MESSAGE);
+        let reading = self.reading.clone();
+        let memory = reading.memory.share();
+        let bytes = budgeted_events(response.bytes_stream(), LONGEST_MESSAGE, memory);
         let events = SseStream::from_bytes_stream(bytes).then(move |event| {
-            let (attachment, broken) = (attachment.clone(), broken.clone());
+            let reading = reading.clone();
             async move {
-                let event = event.map_err(|_| broken("the event stream broke off"))?;
+                let event = event.map_err(|error| reading.broken(&error))?;
                 let data = event.data.filter(|data| !data.trim().is_empty());
                 let data = match data {
                     None => None,
-                    Some(data) => {
-                        let clean = redact::clean(&attachment, data.into_bytes()).await;
-                        Some(clean.ok_or_else(|| broken("a message with too many values"))?)
-                    }
+                    Some(data) => Some(reading.clean(vec![data.into()]).await?),
                 };
                 Ok(Event {
-                    id: event.id,
+                    id: event.id.filter(|id| reading.is_clean(id)),
                     retry: event.retry,
                     data,
                 })
             }
         });
         events.boxed()
-    }
-
-    async fn clean(&self, text: Vec<u8>) -> Result<Vec<u8>, McpError> {
-        let clean = redact::clean(&self.attachment, text).await;
-        clean.ok_or_else(|| self.garbage("an answer with too many values".to_owned()))
     }
 
     /// The error of an answer that carries no message.
@@ -183,6 +197,45 @@ impl HttpUpstream {
         McpError::Garbage {
             provider: self.target.provider.to_string(),
             what,
+        }
+    }
+}
+
+fn no_memory() -> McpError {
+    EgressError::Busy(Shortage::Memory).into()
+}
+
+impl Reading {
+    /// The message without secrets. Its own memory is taken before it is put together.
+    async fn clean(&self, pieces: Vec<Bytes>) -> Result<Held, McpError> {
+        let length: usize = pieces.iter().map(Bytes::len).sum();
+        let mut memory = self.memory.share();
+        memory.grow(length as u64).map_err(|_| no_memory())?;
+        let text = redact::clean(&self.attachment, pieces, &self.compute, &self.provider).await;
+        let text = text.ok_or_else(|| self.garbage("a message with too many values"))?;
+        Ok(Held { text, memory })
+    }
+
+    /// An id that would tell a secret isn't passed on: the stream can't be resumed there.
+    fn is_clean(&self, id: &str) -> bool {
+        let mut text = id.as_bytes().to_vec();
+        self.attachment.redact(&mut text);
+        text == id.as_bytes()
+    }
+
+    fn broken(&self, error: &sse_stream::Error) -> McpError {
+        if let sse_stream::Error::Body(error) = error
+            && let Some(BodyError::NoMemory) = error.downcast_ref()
+        {
+            return no_memory();
+        }
+        self.garbage("the event stream broke off")
+    }
+
+    fn garbage(&self, what: &str) -> McpError {
+        McpError::Garbage {
+            provider: self.provider.to_string(),
+            what: what.to_owned(),
         }
     }
 }

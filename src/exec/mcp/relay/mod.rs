@@ -14,6 +14,7 @@ mod stdio;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::stream::BoxStream;
 
 pub use http::{HttpBody, HttpReply, HttpUpstream};
@@ -22,6 +23,7 @@ pub use routes::Responses;
 pub use stdio::{Sharing, StdioUpstream};
 
 use super::{McpError, ServerSpec, Target};
+use crate::budget::Share;
 use crate::credential::Attachment;
 use crate::exec::ExecContext;
 use crate::exec::credentials::{obtain, renew_after_refusal};
@@ -32,11 +34,31 @@ pub struct Event {
     pub id: Option<String>,
     pub retry: Option<u64>,
     /// JSON text, redacted.
-    pub data: Option<Vec<u8>>,
+    pub data: Option<Held>,
+}
+
+/// A text, and its part of the memory that calls share.
+#[derive(Debug)]
+pub struct Held {
+    pub text: Vec<u8>,
+    pub memory: Share,
+}
+
+impl Held {
+    /// The text as a body, which holds the memory until it is sent.
+    pub fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
 }
 
 impl Event {
-    pub fn message(data: Vec<u8>) -> Self {
+    pub fn message(data: Held) -> Self {
         Event {
             data: Some(data),
             ..Event::default()

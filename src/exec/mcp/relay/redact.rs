@@ -3,24 +3,35 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use super::super::message::MOST_VALUES;
 use super::super::result::{redact_strings, redacted};
 use crate::credential::Attachment;
 use crate::json;
+use crate::runtime::ComputePool;
 
 /// A message up to this size is searched where it is: that takes about a millisecond.
 const SMALL: usize = 64 << 10;
 
 /// The message without secrets. It is the same text where it held none. None: it has too many
 /// values.
-pub async fn clean(attachment: &Arc<Attachment>, text: Vec<u8>) -> Option<Vec<u8>> {
-    if text.len() <= SMALL {
-        return search(attachment, text);
+pub async fn clean(
+    attachment: &Arc<Attachment>,
+    pieces: Vec<Bytes>,
+    pool: &ComputePool,
+    owner: &str,
+) -> Option<Vec<u8>> {
+    let whole = move |pieces: Vec<Bytes>| match <[Bytes; 1]>::try_from(pieces) {
+        Ok([text]) => Vec::from(text),
+        Err(pieces) => pieces.concat(),
+    };
+    if pieces.iter().map(Bytes::len).sum::<usize>() <= SMALL {
+        return search(attachment, whole(pieces));
     }
     let attachment = attachment.clone();
-    let searched = tokio::task::spawn_blocking(move || search(&attachment, text));
+    let searched = pool.run_patiently(owner, move || search(&attachment, whole(pieces)));
     searched.await.ok().flatten()
 }
 
@@ -62,6 +73,9 @@ mod tests {
         let secret = b"planted/secret/value";
         let attachment = Attachment::default().with_redacted([&secret[..]].into_iter());
         let attachment = Arc::new(attachment);
+        let pool = ComputePool::default();
+        let clean =
+            async |text: Vec<u8>| super::clean(&attachment, vec![text.into()], &pool, "p").await;
         let escaped = r#"{"key": "planted\/secret\/value"}"#;
         for message in [
             json!({"id": 1, "result": {"contents": [{"uri": "x", "text": "planted/secret/value"}]}}),
@@ -69,7 +83,7 @@ mod tests {
             json!({"method": "notifications/message", "params": {"data": escaped}}),
             json!({"id": 1, "result": {"messages": [{"content": {"text": json!(escaped).to_string()}}]}}),
         ] {
-            let text = clean(&attachment, message.to_string().into_bytes()).await;
+            let text = clean(message.to_string().into_bytes()).await;
             let text = String::from_utf8(text.unwrap()).unwrap();
             assert!(
                 text.contains("[REDACTED]") && !text.contains("secret"),
@@ -77,13 +91,13 @@ mod tests {
             );
         }
         let plain = br#"{"id":1.50,"result":{"x":1.0,"y":"a\\b\n","z":123456789012345678901}}"#;
-        let same = clean(&attachment, plain.to_vec()).await;
+        let same = clean(plain.to_vec()).await;
         assert_eq!(same.unwrap(), plain);
         let big = format!(
             r#"{{"result":"{}planted/secret/value"}}"#,
             "x".repeat(SMALL)
         );
-        let text = clean(&attachment, big.into_bytes()).await.unwrap();
+        let text = clean(big.into_bytes()).await.unwrap();
         assert!(text.ends_with(br#"[REDACTED]"}"#));
     }
 }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::super::outbox::Outbox;
-use super::{UpstreamMessage, with_id, with_member};
+use super::{Held, UpstreamMessage, with_id, with_member};
 use crate::budget::{Budget, Share};
 
 /// Messages of one stream that wait for its client.
@@ -21,10 +21,9 @@ const MOST_KEPT_BYTES: usize = 1 << 20;
 
 /// A message on its way to a client, and its part of the memory that calls share.
 pub struct Routed {
-    pub text: Vec<u8>,
+    pub message: Held,
     /// It answers the request.
     pub is_last: bool,
-    _memory: Share,
 }
 
 /// A message, and the stream that it goes to.
@@ -234,15 +233,14 @@ impl State {
     fn keep(&mut self, text: Vec<u8>, memory: Share) {
         self.kept_bytes += text.len();
         self.kept.push_back(Routed {
-            text,
+            message: Held { text, memory },
             is_last: false,
-            _memory: memory,
         });
         while self.kept.len() > MOST_KEPT || self.kept_bytes > MOST_KEPT_BYTES {
             let Some(dropped) = self.kept.pop_front() else {
                 return;
             };
-            self.kept_bytes -= dropped.text.len();
+            self.kept_bytes -= dropped.message.text.len();
         }
     }
 }
@@ -257,9 +255,8 @@ fn deliver(
     Route::Deliver(Delivery {
         to: to.clone(),
         message: Routed {
-            text,
+            message: Held { text, memory },
             is_last,
-            _memory: memory,
         },
         request,
     })
@@ -337,7 +334,7 @@ mod tests {
     fn delivered(routes: &Routes, text: &str) -> Option<(Option<u64>, String)> {
         match routes.route(text.as_bytes().to_vec()) {
             Route::Deliver(delivery) => {
-                let text = delivery.message.text.clone();
+                let text = delivery.message.message.text.clone();
                 delivery.to.try_send(delivery.message).ok()?;
                 Some((delivery.request, String::from_utf8(text).unwrap()))
             }
@@ -373,7 +370,10 @@ mod tests {
         );
         assert_eq!(delivered(&routes, changed).unwrap().0, Some(own));
         let mut standing = routes.stand().unwrap();
-        assert_eq!(standing.try_recv().unwrap().text, changed.as_bytes());
+        assert_eq!(
+            standing.try_recv().unwrap().message.text,
+            changed.as_bytes()
+        );
         assert_eq!(delivered(&routes, changed).unwrap().0, None);
         routes.end(own);
         assert_eq!(delivered(&routes, ask).unwrap().0, None);

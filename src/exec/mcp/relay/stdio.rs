@@ -15,15 +15,16 @@ use super::super::diagnostics::{STDERR_WAIT, TransportDiagnostics};
 use super::super::lines::BoundedLines;
 use super::super::message::LONGEST_MESSAGE;
 use super::super::open::start_program;
-use super::super::outbox::{Outbox, outbox};
+use super::super::outbox::{Outbox, relayed_outbox};
 use super::super::session::SessionTrace;
 use super::super::stdio::{MOST_GARBAGE, read_stderr};
 use super::super::{McpError, Target};
 use super::routes::{Delivery, Responses, Route, Routed, Routes, cancelled};
 use super::{UpstreamMessage, compact, redact, with_member};
-use crate::budget::Budget;
 use crate::credential::Attachment;
+use crate::exec::SharedState;
 use crate::process::Lifeline;
+use crate::runtime::ComputePool;
 
 /// A client that takes no message for so long loses its session: the program waits for it.
 const SLOWEST_CLIENT: Duration = Duration::from_secs(30);
@@ -62,8 +63,9 @@ impl StdioUpstream {
         target: &Target,
         attachment: Arc<Attachment>,
         sharing: Sharing,
-        memory: Arc<Budget>,
+        runtime: &SharedState,
     ) -> Result<Self, McpError> {
+        let memory = &runtime.memory;
         let trace = SessionTrace::new(&target.provider, "stdio");
         let streams = start_program(target, &attachment)
             .instrument(trace.span.clone())
@@ -79,8 +81,8 @@ impl StdioUpstream {
             stderr_log,
         );
         tokio::spawn(stderr.instrument(trace.span.clone()));
-        let (outbox, writer) = outbox();
-        let routes = Arc::new(Routes::new(memory, sharing == Sharing::Shared));
+        let (outbox, writer) = relayed_outbox(memory.clone());
+        let routes = Arc::new(Routes::new(memory.clone(), sharing == Sharing::Shared));
         let (end, ended) = watch::channel(false);
         let reader = Reader {
             provider: provider.clone(),
@@ -90,6 +92,7 @@ impl StdioUpstream {
             attachment: attachment.clone(),
             diagnostics: diagnostics.clone(),
             sharing,
+            compute: runtime.compute.clone(),
         };
         let reader = async move {
             let routes = reader.routes.clone();
@@ -221,6 +224,7 @@ struct Reader {
     attachment: Arc<Attachment>,
     diagnostics: Arc<TransportDiagnostics>,
     sharing: Sharing,
+    compute: Arc<ComputePool>,
 }
 
 impl Reader {
@@ -248,7 +252,7 @@ impl Reader {
                 continue;
             }
             self.diagnostics.add_json_rpc();
-            let Some(text) = redact::clean(&self.attachment, line).await else {
+            let Some(text) = self.clean(line).await else {
                 return self.set_cause("the server wrote a message with too many values");
             };
             let text = text.trim_ascii().to_vec();
@@ -294,6 +298,11 @@ impl Reader {
                 true
             }
         }
+    }
+
+    async fn clean(&self, line: Vec<u8>) -> Option<Vec<u8>> {
+        let line = vec![line.into()];
+        redact::clean(&self.attachment, line, &self.compute, &self.provider).await
     }
 
     fn set_cause(&self, what: &str) {
