@@ -53,6 +53,13 @@ fn served_meanwhile(proxy: &Proxy, costly: &[JoinHandle<Response>]) -> usize {
     served
 }
 
+/// On a busy machine this test may get its turn only when the work is done. Others that had to wait
+/// for the work would be served in time in no round.
+fn others_are_served_in_time(round: impl Fn() -> usize) {
+    let served = (0..10).any(|_| round() > 0);
+    assert!(served, "the others waited for the work");
+}
+
 const RUNNING: &str = "ati_compute_jobs{state=\"running\"}";
 
 #[test]
@@ -92,12 +99,14 @@ fn others_are_served_while_arguments_are_checked() {
         .tools("t", &api.url(), "", &tools)
         .start();
     let args = json!({"l": vec!["y"; 10_000]});
-    let costly = calls(&proxy, "t:all", &args, 3);
-    let served = served_meanwhile(&proxy, &costly);
-    for call in costly {
-        assert_eq!(call.join().unwrap().status, 200);
-    }
-    assert!(served > 0, "the others waited for the work");
+    others_are_served_in_time(|| {
+        let costly = calls(&proxy, "t:all", &args, 3);
+        let served = served_meanwhile(&proxy, &costly);
+        for call in costly {
+            assert_eq!(call.join().unwrap().status, 200);
+        }
+        served
+    });
 }
 
 #[test]
@@ -123,12 +132,14 @@ fn others_are_served_while_an_answer_is_searched() {
         .route("route", &api.url(), "path_prefix = '/route'")
         .tools("t", &api.url(), "", &(tools + &tool("t:cheap", "")))
         .start();
-    let costly = calls(&proxy, "t:big", &json!({}), 2);
-    let served = served_meanwhile(&proxy, &costly);
-    for call in costly {
-        assert_eq!(call.join().unwrap().json(), json!({"result": null}));
-    }
-    assert!(served > 0, "the others waited for the work");
+    others_are_served_in_time(|| {
+        let costly = calls(&proxy, "t:big", &json!({}), 2);
+        let served = served_meanwhile(&proxy, &costly);
+        for call in costly {
+            assert_eq!(call.join().unwrap().json(), json!({"result": null}));
+        }
+        served
+    });
 }
 
 #[test]
