@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use super::files;
+use crate::catalog::files::FileOperation;
 use crate::catalog::schema::{Property, Schema, Types};
-use crate::catalog::{Tool, words};
+use crate::catalog::{Invocation, Tool, words};
 use crate::cli::output::printable;
 use crate::text::clip_chars;
 
@@ -25,17 +27,38 @@ struct Card<'a> {
     examples: &'a [Value],
 }
 
+/// What a command line has in place of a file tool's own arguments.
+struct ForFiles {
+    schema: Schema,
+    examples: [Value; 1],
+}
+
+impl ForFiles {
+    fn new(operation: FileOperation, schema: &Value) -> Self {
+        ForFiles {
+            schema: Schema::new(files::on_command_line(operation, schema)),
+            examples: [files::example(operation)],
+        }
+    }
+}
+
 /// None where `--help` is the tool's own: its schema has it, or it is a program.
 pub fn of_tool(tool: &Tool) -> Option<String> {
     if tool.invocation.is_program() || tool.schema.has("help") {
         return None;
     }
+    let files = match &tool.invocation {
+        Invocation::Files(operation) => Some(ForFiles::new(*operation, tool.input_schema())),
+        _ => None,
+    };
     let card = Card {
         name: &tool.name,
         description: &tool.description,
         hint: tool.hint.as_deref().unwrap_or_default(),
-        schema: &tool.schema,
-        examples: &tool.examples,
+        schema: files.as_ref().map_or(&tool.schema, |files| &files.schema),
+        examples: files
+            .as_ref()
+            .map_or(&tool.examples[..], |files| &files.examples),
     };
     Some(card.text())
 }
@@ -53,12 +76,17 @@ pub fn of_remote(described: &Value) -> Option<String> {
     }
     let text = |key: &str| described[key].as_str().unwrap_or_default();
     let examples = described["examples"].as_array();
+    let files = files::operation(text("name"));
+    let files = files.map(|operation| ForFiles::new(operation, &described["input_schema"]));
     let card = Card {
         name: text("name"),
         description: text("description"),
         hint: text("hint"),
-        schema: &schema,
-        examples: examples.map(Vec::as_slice).unwrap_or_default(),
+        schema: files.as_ref().map_or(&schema, |files| &files.schema),
+        examples: match &files {
+            Some(files) => &files.examples,
+            None => examples.map(Vec::as_slice).unwrap_or_default(),
+        },
     };
     Some(card.text())
 }

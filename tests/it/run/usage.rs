@@ -82,3 +82,22 @@ fn help_after_the_name_prints_usage_and_sends_nothing() {
     assert!(own.status.success(), "{}", stderr(&own));
     assert_eq!(api.last().target, "/helpful?help=true");
 }
+
+#[test]
+fn help_of_a_file_tool_has_what_a_command_line_takes() {
+    let proxy = Setup::new().start();
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("http://{}", proxy.edge);
+    for env in [&[][..], &[("ATI_PROXY_URL", url.as_str())]] {
+        for (tool, has, lacks) in [
+            ("download", "--out <string>", "--delivery"),
+            ("upload", "--path <string>", "--filename"),
+        ] {
+            let name = format!("file_manager:{tool}");
+            let card = stdout(&here(dir.path(), env, &["run", &name, "--help"]));
+            assert!(card.contains(has) && !card.contains(lacks), "{card}");
+            let example = format!("Example:\n  ati run {name} --");
+            assert!(card.contains(&example), "{card}");
+        }
+    }
+}

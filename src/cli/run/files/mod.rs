@@ -1,6 +1,7 @@
 //! The file tools of `ati run`. Files are read and written here, in pieces: none of them stands in
 //! memory.
 
+mod arguments;
 mod bar;
 mod here;
 mod out_file;
@@ -21,6 +22,7 @@ use crate::error::{Code, Failure};
 use crate::exec::files::{base_name, content_type};
 use crate::files;
 
+pub use arguments::{example, on_command_line};
 pub use here::run as here;
 pub use proxy::run as through_proxy;
 
