@@ -39,6 +39,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     // First: threads that are started later inherit it.
     process::capabilities::keep_from_children();
     process::keep_descriptors_from_programs();
+    process::huge_pages::forbid();
     log_panics();
     let env = Environment::read();
     // Only the default folder is created. One that was named has to be there, see config::resolve.

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use super::channel;
+use super::huge_pages;
 use super::plan::Failure;
 use super::resident::EXECUTABLE;
 use super::role;
@@ -33,6 +34,7 @@ pub(super) struct Launch<'a> {
 
 impl Launch<'_> {
     pub fn start(self) -> Result<Child, Failure> {
+        huge_pages::allow_again();
         match self.confinement {
             None => {
                 let mut command = Command::new(self.program);

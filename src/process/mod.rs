@@ -4,6 +4,7 @@
 pub mod capabilities;
 mod channel;
 mod confine;
+pub mod huge_pages;
 mod launch;
 mod lineage;
 mod oversee;

@@ -15,8 +15,9 @@ use crate::support::upstream::Upstream;
 
 /// MiB that a process may have in RAM at its peak, the program itself included.
 const MOST: u64 = 96;
-/// What twenty transfers may take besides the program: buffers and threads, at any size of files.
-const MOST_FOR_TWENTY: u64 = 80;
+/// What twenty transfers may take besides the program: buffers, and threads that write files. Their
+/// number depends on the disk, the size of files doesn't matter.
+const MOST_FOR_TWENTY: u64 = 128;
 const PIECE: usize = 1 << 20;
 
 /// A piece of the file that is transferred: every one is another.

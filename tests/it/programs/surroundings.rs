@@ -78,6 +78,20 @@ fn program_of_a_proxy_gets_no_descriptors_that_the_proxy_was_started_with() {
     assert_eq!(told, "/etc/passwd");
 }
 
+/// The proxy has small pages, for its own sake.
+#[test]
+fn huge_pages_are_off_in_the_proxy_and_on_in_its_programs() {
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    if !own.contains("THP_enabled:\t1") {
+        return eprintln!("no huge pages in these tests");
+    }
+    let proxy = with_program(setup(), "cat", "cat", "").start();
+    let program = result(&proxy, "cat", &["/proc/self/status"]);
+    assert!(program.as_str().unwrap().contains("THP_enabled:\t1"));
+    let server = std::fs::read_to_string(format!("/proc/{}/status", proxy.pid())).unwrap();
+    assert!(server.contains("THP_enabled:\t0"), "{server}");
+}
+
 #[test]
 fn folder_of_a_call_is_empty_and_gone_after_it() {
     let script = "pwd; ls -A; touch left; mkdir -p deep/er; touch deep/er/file; chmod 500 deep/er";
