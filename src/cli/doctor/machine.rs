@@ -154,7 +154,10 @@ pub fn jwt(settings: &Settings, snapshot: Option<&Snapshot>, found: &mut Finding
     let Some(jwt) = &settings.jwt else {
         match snapshot {
             Some(snapshot) if snapshot.catalog.offers_tools() => {}
-            Some(_) => found.ok("jwt", "no token keys, and no tools that would need them"),
+            Some(_) => found.ok(
+                "jwt",
+                "no token keys: no tools, and the ones for files are off",
+            ),
             None => found.warn(
                 "jwt",
                 "no token keys: every caller is let in",
