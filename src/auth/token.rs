@@ -1,6 +1,8 @@
 //! Session tokens: JWTs of one algorithm with the claims of the ATI profile.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -8,9 +10,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use prometheus::IntCounter;
-use quick_cache::sync::Cache;
+use quick_cache::Weighter;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 use serde::{Deserialize, Deserializer, Serialize};
-use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
 
 use super::keys::{KEY_ID, NamedKey, PrivateKey};
 use super::rate::Rate;
@@ -25,6 +28,8 @@ pub const DEFAULT_AUDIENCE: &str = "ati-proxy";
 /// Real tokens have a few hundred bytes. A longer one is refused before it is hashed.
 const MAX_LENGTH: usize = 16 << 10;
 const CACHED_TOKENS: usize = 16 << 10;
+/// Of all tokens in the cache together.
+const CACHED_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Claims {
@@ -99,16 +104,43 @@ pub enum VerificationKey {
     Hs256(Secret),
 }
 
-/// Verifies tokens, with a cache of the valid ones: the second request with a token costs one hash
-/// and one lookup. The cache lives as long as the keys, so a reload starts with an empty one.
+/// Verifies tokens, with a cache of the valid ones: the second request with a token costs one keyed
+/// hash, one lookup and one comparison of the whole token. The cache lives as long as the keys, so a reload starts with an empty one.
 pub struct Verifier {
     /// At least one. The first is the one that new tokens are signed with.
     keys: Vec<DecodingKey>,
     validation: Validation,
     public: Vec<NamedKey>,
-    valid: Cache<[u8; 32], ValidToken>,
+    valid: Cache<CachedToken, ValidToken, TokenBytes, foldhash::quality::RandomState>,
     hits: IntCounter,
     misses: IntCounter,
+}
+
+/// A valid token. It is a secret of its caller, so its memory is wiped.
+#[derive(PartialEq, Eq)]
+struct CachedToken(Zeroizing<Box<str>>);
+
+impl Hash for CachedToken {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // As its text, which is what the cache is asked for.
+        str::hash(&self.0, state);
+    }
+}
+
+impl Borrow<str> for CachedToken {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The weight of a token is its length: long ones take the place of several.
+#[derive(Clone)]
+struct TokenBytes;
+
+impl Weighter<CachedToken, ValidToken> for TokenBytes {
+    fn weight(&self, token: &CachedToken, _: &ValidToken) -> u64 {
+        token.0.len().max(1) as u64
+    }
 }
 
 /// A token whose signature and claims were verified.
@@ -150,7 +182,13 @@ impl Verifier {
             keys,
             validation,
             public,
-            valid: Cache::new(CACHED_TOKENS),
+            valid: Cache::with(
+                CACHED_TOKENS,
+                CACHED_BYTES,
+                TokenBytes,
+                foldhash::quality::RandomState::default(),
+                DefaultLifecycle::default(),
+            ),
             hits: METRICS.token_cache("hit"),
             misses: METRICS.token_cache("miss"),
         }
@@ -165,18 +203,12 @@ impl Verifier {
         if token.len() > MAX_LENGTH {
             return Err(TokenFault::TooLong { limit: MAX_LENGTH });
         }
-        let digest: [u8; 32] = Sha256::digest(token).into();
-        let mut first_use = false;
-        let valid = self.valid.get_or_insert_with(&digest, || {
-            first_use = true;
-            self.misses.inc();
-            let place = self.choose(token)?;
-            let claims = self.decode_with(token, place)?;
-            Ok(ValidToken {
-                identity: Arc::new(identity(claims)?),
-                old_key: (place > 0).then_some(place),
-            })
-        })?;
+        let known = self.valid.get(token);
+        let first_use = known.is_none();
+        let valid = match known {
+            Some(valid) => valid,
+            None => self.verify_unknown(token)?,
+        };
         let ValidToken { identity, old_key } = valid;
         if let Some(old) = old_key.and_then(|place| self.public.get(place)) {
             METRICS.old_key_used("jwt", &old.kid);
@@ -191,6 +223,19 @@ impl Verifier {
             }
         }
         Ok(identity)
+    }
+
+    fn verify_unknown(&self, token: &str) -> Result<ValidToken, TokenFault> {
+        self.misses.inc();
+        let place = self.choose(token)?;
+        let claims = self.decode_with(token, place)?;
+        let valid = ValidToken {
+            identity: Arc::new(identity(claims)?),
+            old_key: (place > 0).then_some(place),
+        };
+        let token = CachedToken(Zeroizing::new(token.into()));
+        self.valid.insert(token, valid.clone());
+        Ok(valid)
     }
 
     /// Verifies signature, time, audience and issuer, and reads the claims. Without the cache.

@@ -94,13 +94,20 @@ pub struct BaseUrl {
     pub text: String,
     /// Where `${key}` in it stands for a keyring entry.
     pub template: Option<Template>,
+    /// Where no call changes it, and paths can be appended as they are.
+    pub base: Option<egress::Base>,
 }
 
 impl BaseUrl {
     /// For handlers whose URLs hold keys only with `auth_type = "url"`.
     pub fn with_keys_if(auth: &Auth, text: String) -> Self {
+        let template = (*auth == Auth::Url).then(|| Template::parse(&text));
         BaseUrl {
-            template: (*auth == Auth::Url).then(|| Template::parse(&text)),
+            base: match template {
+                None => egress::Base::parse(&text),
+                Some(_) => None,
+            },
+            template,
             text,
         }
     }
@@ -109,6 +116,7 @@ impl BaseUrl {
     pub fn with_keys(text: String) -> Self {
         BaseUrl {
             template: Some(Template::parse(&text)),
+            base: None,
             text,
         }
     }

@@ -16,14 +16,17 @@ use rustls::ClientConfig;
 
 use super::address::is_public;
 use super::guard::{Blocked, Guard};
+use super::http1::KnownHttp1;
+use super::origin::Origin;
 use super::resolve::Resolver;
 use super::{Allowlist, ClientIdentity, Settings, Unresolved, roots};
 use crate::error::{Problem, UpstreamFault};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const USER_AGENT: &str = concat!("ati/", env!("CARGO_PKG_VERSION"));
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shorter than servers keep idle connections; Node's and Python's close them after five seconds.
 /// A request on a connection that its server is closing is lost, and can't always be repeated.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A pool of clients, one for each thread and source address. A connection is driven by the thread
 /// that opened it, so threads don't share connections: a busy one would delay the others. Clients
@@ -36,7 +39,8 @@ pub struct Clients {
     resolver: Arc<Resolver>,
     /// The content of the CA file, to detect that it has changed.
     ca: Option<Vec<u8>>,
-    tls: OnceLock<ClientConfig>,
+    tls: OnceLock<Arc<ClientConfig>>,
+    http1: KnownHttp1,
     made: Mutex<HashMap<(ThreadId, Option<IpAddr>), reqwest::Client>>,
     /// The same settings with the guard on, and with it off.
     public_only: OnceLock<Box<Clients>>,
@@ -54,6 +58,7 @@ impl Clients {
             resolver,
             ca: ca_file.and_then(|path| crate::files::read(path).ok()),
             tls: OnceLock::new(),
+            http1: KnownHttp1::default(),
             made: Mutex::default(),
             public_only: OnceLock::new(),
             unguarded: OnceLock::new(),
@@ -107,16 +112,39 @@ impl Clients {
         Ok(client)
     }
 
+    /// The roots are read with the first connection that needs them.
+    pub(super) fn tls(&self) -> Result<Arc<ClientConfig>, Problem> {
+        if let Some(tls) = self.tls.get() {
+            return Ok(tls.clone());
+        }
+        let tls = roots::client_config(self.settings.ca_file.as_deref())?;
+        Ok(self.tls.get_or_init(|| Arc::new(tls)).clone())
+    }
+
+    pub(super) fn resolver(&self) -> &Resolver {
+        &self.resolver
+    }
+
+    /// Whether requests to this origin are sent by [`super::http1`].
+    pub fn speaks_http1(&self, origin: &Origin) -> bool {
+        !origin.tls || self.http1.contains(origin)
+    }
+
+    /// The version of HTTP that an origin answered in.
+    pub fn note_version(&self, origin: &Origin, version: http::Version) {
+        if !origin.tls {
+            return;
+        }
+        if version <= http::Version::HTTP_11 {
+            self.http1.add(origin);
+        } else {
+            self.http1.remove(origin);
+        }
+    }
+
     fn make(&self, source: Option<IpAddr>) -> Result<reqwest::Client, Problem> {
-        let tls = match self.tls.get() {
-            Some(tls) => tls.clone(),
-            None => {
-                let tls = roots::client_config(self.settings.ca_file.as_deref())?;
-                self.tls.get_or_init(|| tls).clone()
-            }
-        };
         reqwest::Client::builder()
-            .tls_backend_preconfigured(tls)
+            .tls_backend_preconfigured(ClientConfig::clone(&*self.tls()?))
             .dns_resolver(Arc::new(GuardedResolver {
                 resolver: self.resolver.clone(),
                 guard: self.guard,
@@ -131,7 +159,7 @@ impl Clients {
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
             .tcp_nodelay(true)
-            .user_agent(concat!("ati/", env!("CARGO_PKG_VERSION")))
+            .user_agent(USER_AGENT)
             .build()
             .map_err(|e| no_client(&e))
     }
@@ -164,7 +192,7 @@ pub fn proxy_client_as(
         .redirect(redirect::Policy::none())
         .no_proxy()
         .connect_timeout(CONNECT_TIMEOUT)
-        .user_agent(concat!("ati/", env!("CARGO_PKG_VERSION")))
+        .user_agent(USER_AGENT)
         .build()
         .map_err(|e| no_client(&e))
 }
@@ -184,25 +212,41 @@ impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (resolver, guard, source) = (self.resolver.clone(), self.guard, self.source);
         Box::pin(async move {
-            let found = resolver.lookup(name.as_str()).await.ok_or(Unresolved)?;
-            // One internal address is enough: a public host has no reason to list one.
-            if guard != Guard::Off && !found.addresses.iter().all(|ip| is_public(*ip)) {
-                guard.report(name.as_str())?;
-            }
-            let reachable =
-                move |ip: &IpAddr| source.is_none_or(|from| from.is_ipv4() == ip.is_ipv4());
-            let addresses: Vec<SocketAddr> = found
-                .addresses
-                .into_iter()
-                .filter(reachable)
-                .map(|ip| SocketAddr::new(ip, 0))
-                .collect();
-            if addresses.is_empty() {
-                return Err(Unresolved.into());
-            }
-            Ok(Box::new(addresses.into_iter()) as Addrs)
+            let found = resolve(&resolver, guard, source, name.as_str()).await;
+            let addresses = found.map_err(|error| match error {
+                ResolveError::Unresolved(error) => Box::<dyn Error + Send + Sync>::from(error),
+                ResolveError::Blocked(error) => error.into(),
+            })?;
+            let addresses = addresses.into_iter().map(|ip| SocketAddr::new(ip, 0));
+            Ok(Box::new(addresses) as Addrs)
         })
     }
+}
+
+/// Why a name has no address for a connection.
+pub(super) enum ResolveError {
+    Unresolved(Unresolved),
+    Blocked(Blocked),
+}
+
+/// The addresses of a name, if the guard lets them through: those that this source can reach.
+pub(super) async fn resolve(
+    resolver: &Resolver,
+    guard: Guard,
+    source: Option<IpAddr>,
+    name: &str,
+) -> Result<Vec<IpAddr>, ResolveError> {
+    let found = resolver.lookup(name).await;
+    let mut addresses = found.ok_or(ResolveError::Unresolved(Unresolved))?.addresses;
+    // One internal address is enough: a public host has no reason to list one.
+    if guard != Guard::Off && !addresses.iter().all(|ip| is_public(*ip)) {
+        guard.report(name).map_err(ResolveError::Blocked)?;
+    }
+    addresses.retain(|ip| source.is_none_or(|from| from.is_ipv4() == ip.is_ipv4()));
+    if addresses.is_empty() {
+        return Err(ResolveError::Unresolved(Unresolved));
+    }
+    Ok(addresses)
 }
 
 /// Classifies a failed request. The error's own text isn't used: it contains the URL.

@@ -1,4 +1,5 @@
 use crate::error::{Code, Shortage, UpstreamFailure, UpstreamFault};
+use crate::http1::Doubt;
 
 /// Why a request of a tool did not reach its server, or its answer did not come back. No text tells
 /// a path or a query, which could hold a credential.
@@ -6,6 +7,9 @@ use crate::error::{Code, Shortage, UpstreamFailure, UpstreamFault};
 pub enum EgressError {
     #[error("HTTP request failed: {}", .0.words())]
     Request(UpstreamFault),
+    /// The answer can't be understood, or could be understood in two ways.
+    #[error("HTTP request failed: the answer can't be used, because {0}")]
+    Answer(Doubt),
     #[error("HTTP request failed: the answer exceeds {0} bytes")]
     TooLarge(u64),
     #[error("the URL of this tool can't be used: {0}")]
@@ -33,6 +37,7 @@ impl EgressError {
             EgressError::Blocked(_) => "blocked",
             EgressError::Request(fault) if fault.is_timeout() => "timeout",
             EgressError::Request(_)
+            | EgressError::Answer(_)
             | EgressError::TooLarge(_)
             | EgressError::BadUrl(_)
             | EgressError::Spool(_)
@@ -45,6 +50,7 @@ impl EgressError {
     pub fn upstream_failure(&self) -> Option<UpstreamFailure> {
         match self {
             EgressError::Request(fault) => Some(UpstreamFailure::new(fault.kind())),
+            EgressError::Answer(_) => Some(UpstreamFailure::new(UpstreamFault::Protocol.kind())),
             EgressError::TooLarge(_) => Some(UpstreamFailure::new(UpstreamFault::TooLarge.kind())),
             EgressError::BadUrl(_)
             | EgressError::Blocked(_)
@@ -69,6 +75,7 @@ impl EgressError {
                 Code::ExecutionFailed
             }
             EgressError::Request(_)
+            | EgressError::Answer(_)
             | EgressError::TooLarge(_)
             | EgressError::BadUrl(_)
             | EgressError::Blocked(_) => Code::UpstreamError,

@@ -4,6 +4,7 @@
 use url::{Host, Url};
 
 use super::address::is_public;
+use super::origin::Origin;
 
 /// `ATI_SSRF_PROTECTION`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,14 +36,17 @@ impl Guard {
     /// The check before a name is resolved: for IP addresses, whose spellings the URL parser has
     /// unified, and for names that are internal by convention.
     pub fn check(self, url: &Url) -> Result<(), Blocked> {
-        let internal = match url.host() {
-            None => true,
-            Some(Host::Ipv4(ip)) => !is_public(ip.into()),
-            Some(Host::Ipv6(ip)) => !is_public(ip.into()),
-            Some(Host::Domain(name)) => is_internal_name(name),
-        };
-        if internal {
+        if is_internal(url) {
             self.report(url.host_str().unwrap_or_default())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The same check of an origin, which was looked at when it was parsed.
+    pub fn check_origin(self, origin: &Origin) -> Result<(), Blocked> {
+        if origin.is_internal {
+            self.report(&origin.host)
         } else {
             Ok(())
         }
@@ -61,6 +65,16 @@ impl Guard {
             }
             Guard::On => Err(Blocked(host.to_owned())),
         }
+    }
+}
+
+/// Whether the host is an internal address, or a name that is internal by convention.
+pub(super) fn is_internal(url: &Url) -> bool {
+    match url.host() {
+        None => true,
+        Some(Host::Ipv4(ip)) => !is_public(ip.into()),
+        Some(Host::Ipv6(ip)) => !is_public(ip.into()),
+        Some(Host::Domain(name)) => is_internal_name(name),
     }
 }
 

@@ -7,8 +7,9 @@ use std::net::IpAddr;
 use url::{Origin, Url};
 
 use super::ExecContext;
+pub use super::incoming::Incoming;
 use crate::credential::{Attachment, Redactor, query};
-use crate::egress::{Blocked, Clients, EgressError, fault};
+use crate::egress::{self, Blocked, Clients, EgressError, fault};
 use crate::error::Shortage;
 use crate::runtime::ComputeError;
 use crate::spool::{Spool, SpoolError, Spooled};
@@ -29,21 +30,28 @@ pub fn check(clients: &Clients, url: &Url) -> Result<(), EgressError> {
         .map_err(|_| EgressError::Blocked(url.origin().ascii_serialization()))
 }
 
+/// [`check`] of a URL whose parts are known.
+pub fn check_origin(clients: &Clients, origin: &egress::Origin) -> Result<(), EgressError> {
+    clients
+        .guard()
+        .check_origin(origin)
+        .map_err(|_| EgressError::Blocked(origin.as_str().to_owned()))
+}
+
 pub fn failed(error: &reqwest::Error, origin: &Origin) -> EgressError {
+    failed_at(error, &origin.ascii_serialization())
+}
+
+pub fn failed_at(error: &reqwest::Error, origin: &str) -> EgressError {
     match fault(error) {
         Ok(fault) => EgressError::Request(fault),
-        Err(Blocked(_)) => EgressError::Blocked(origin.ascii_serialization()),
+        Err(Blocked(_)) => EgressError::Blocked(origin.to_owned()),
     }
 }
 
-/// Puts a query credential into the URL, in place of any parameter that a server may read under its
-/// name: a redirect of the upstream may have kept it, and a caller may have sent one.
+/// Puts a query credential into the URL.
 pub fn append_query(url: &mut Url, pair: &str) {
-    let own = query::name(pair.as_bytes());
-    let query = match query::without(url.query().unwrap_or_default(), own) {
-        rest if rest.is_empty() => pair.to_owned(),
-        rest => format!("{rest}&{pair}"),
-    };
+    let query = query::with_credential(url.query().unwrap_or_default(), pair);
     url.set_query(Some(&query));
 }
 
@@ -83,27 +91,29 @@ const BATCH: usize = 256 << 10;
 /// piece, so that memory holds no more than that of it. What is big is searched on the threads for
 /// long work, where `owner` waits for its turn.
 pub async fn read_redacted(
-    mut response: reqwest::Response,
-    origin: &Origin,
+    mut answer: Incoming,
     attachment: &Attachment,
     owner: &str,
     context: ExecContext<'_>,
 ) -> Result<Redacted, EgressError> {
     let limits = context.limits;
     let too_large = || EgressError::TooLarge(limits.max_response_bytes as u64);
-    let announced = response.content_length().unwrap_or(0);
+    let announced = answer.announced();
     if announced > limits.max_response_bytes as u64 {
         return Err(too_large());
     }
     let mut memory = Vec::with_capacity((announced as usize).min(limits.spool_bytes));
     let mut spool: Option<(Spool, Redactor)> = None;
     let mut total = 0;
-    while let Some(chunk) = response.chunk().await.map_err(|e| failed(&e, origin))? {
-        total += chunk.len();
+    loop {
+        let before = memory.len();
+        if !answer.read_into(&mut memory).await? {
+            break;
+        }
+        total += memory.len() - before;
         if total > limits.max_response_bytes {
             return Err(too_large());
         }
-        memory.extend_from_slice(&chunk);
         if total <= limits.spool_bytes || (spool.is_some() && memory.len() < BATCH) {
             continue;
         }

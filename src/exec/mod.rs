@@ -15,6 +15,7 @@ pub mod credentials;
 pub mod egress;
 pub mod files;
 pub mod http;
+mod incoming;
 mod json_with_files;
 pub mod mcp;
 mod progress;

@@ -109,8 +109,14 @@ pub fn emit(
     });
 }
 
-/// RFC 3339 with microseconds. The part down to the seconds is cached for each thread.
+/// RFC 3339 with microseconds, in UTC.
 fn timestamp(buf: &mut Vec<u8>, now: SystemTime) {
+    timestamp_with_offset(buf, now, b"Z");
+}
+
+/// The same, with UTC's offset spelled in this way. The part down to the seconds is cached for each
+/// thread.
+pub(super) fn timestamp_with_offset(buf: &mut Vec<u8>, now: SystemTime, offset: &[u8]) {
     thread_local! {
         static SECOND: RefCell<(u64, Vec<u8>)> = const { RefCell::new((0, Vec::new())) };
     }
@@ -126,7 +132,14 @@ fn timestamp(buf: &mut Vec<u8>, now: SystemTime) {
         }
         buf.extend_from_slice(text);
     });
-    let _ = write!(buf, ".{:06}Z", since.subsec_micros());
+    let mut fraction = *b".000000";
+    let mut micros = since.subsec_micros();
+    for digit in fraction[1..].iter_mut().rev() {
+        *digit += (micros % 10) as u8;
+        micros /= 10;
+    }
+    buf.extend_from_slice(&fraction);
+    buf.extend_from_slice(offset);
 }
 
 #[cfg(test)]

@@ -100,17 +100,25 @@ async fn exchange(
 
 /// The request as it is sent. The arguments end with it: freeing many takes its time, too.
 async fn build(request: Request<'_>, context: ExecContext<'_>) -> Result<Wire, HttpError> {
-    let (tool, invocation) = (request.tool.clone(), request.invocation.clone());
-    let (base_url, args) = (request.base_url.into_owned(), request.args);
-    let build = move || match invocation.dialect {
-        Dialect::Plain => request::build(&tool, &invocation, &base_url, &args),
-        Dialect::Agentic => {
-            let question = xai::question(&invocation.endpoint, &args);
-            request::build(&tool, &invocation, &base_url, &question)
-        }
-    };
-    let is_small = request.size <= SMALL_ARGUMENTS;
-    compute(is_small, &request.tool.provider.name, context, build).await?
+    let build =
+        |tool: &Tool, invocation: &HttpInvocation, base_url: &str, args: &_| match invocation
+            .dialect
+        {
+            Dialect::Plain => request::build(tool, invocation, base_url, args),
+            Dialect::Agentic => {
+                let question = xai::question(&invocation.endpoint, args);
+                request::build(tool, invocation, base_url, &question)
+            }
+        };
+    let (tool, invocation, args) = (request.tool, request.invocation, request.args);
+    if request.size <= SMALL_ARGUMENTS {
+        return build(tool, invocation, &request.base_url, &args);
+    }
+    let provider = &tool.provider.name;
+    let (tool, invocation) = (tool.clone(), invocation.clone());
+    let base_url = request.base_url.into_owned();
+    let build = move || build(&tool, &invocation, &base_url, &args);
+    egress::compute(provider, context, build).await?
 }
 
 /// Does what is small where it is, and the rest on the threads for long work. Providers take turns.

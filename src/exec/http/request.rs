@@ -1,6 +1,8 @@
 //! Builds a request from arguments: each goes into the path, the query, a header, a cookie or the
 //! body.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -10,7 +12,7 @@ use url::{Url, form_urlencoded};
 use super::{HttpError, header_names, multipart, style};
 use crate::catalog::schema::{Encoding, Location, Property, Schema, Style};
 use crate::catalog::{HttpInvocation, Tool};
-use crate::egress::{EgressError, is_http_url};
+use crate::egress::{Base, EgressError, Target, is_http_url};
 
 const JSON: &str = "application/json";
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -18,7 +20,7 @@ const FORM: &str = "application/x-www-form-urlencoded";
 /// A request before its credential is attached.
 pub struct Wire {
     pub method: Method,
-    pub url: Url,
+    pub target: Target,
     pub headers: HeaderMap,
     pub body: Option<Bytes>,
 }
@@ -48,10 +50,12 @@ pub fn build(
     };
     let endpoint = &invocation.endpoint;
     let path = match located {
-        true => fill(endpoint, tool, &parts)?,
-        false => endpoint.clone(),
+        true => Cow::Owned(fill(endpoint, tool, &parts)?),
+        false => Cow::Borrowed(endpoint.as_str()),
     };
-    let url = join(base_url, &path, &style::query(parts.query.iter().copied()))?;
+    let query = style::query(parts.query.iter().copied());
+    let known = tool.provider.base_url().and_then(|url| url.base.as_ref());
+    let target = target(known, base_url, &path, &query)?;
     let mut headers = HeaderMap::new();
     for (name, value, style) in &parts.headers {
         if let Some((name, value)) = header(tool, name, value, *style)? {
@@ -68,7 +72,7 @@ pub fn build(
     });
     Ok(Wire {
         method: method.clone(),
-        url,
+        target,
         headers,
         body,
     })
@@ -296,6 +300,20 @@ fn form(schema: &Schema, arguments: &Map<String, Value>) -> String {
     pairs.join("&")
 }
 
+/// The URL that is called. The parser is asked only where it would not leave each part as it is.
+fn target(
+    known: Option<&Base>,
+    base_url: &str,
+    path: &str,
+    query: &str,
+) -> Result<Target, HttpError> {
+    if let Some(target) = known.and_then(|base| base.join(path, query)) {
+        return Ok(target);
+    }
+    let target = Target::of(&join(base_url, path, query)?);
+    Ok(target.ok_or(EgressError::NO_BASE_URL)?)
+}
+
 /// `base_url` without its last slash, then the endpoint, then the query: after a `?`, or after an
 /// `&` where one of them has a query already.
 fn join(base_url: &str, path: &str, query: &str) -> Result<Url, HttpError> {
@@ -356,7 +374,7 @@ mod tests {
 
     fn url(tool: &str, args: Value) -> String {
         wire(tool, args)
-            .map(|wire| wire.url.to_string())
+            .map(|wire| wire.target.to_url().unwrap().to_string())
             .unwrap_or_else(|e| e.to_string())
     }
 
@@ -409,7 +427,7 @@ mod tests {
             "X-Trace": 7, "b": {"deep": true}, "unknown": null});
         let wire = wire(LOCATED, args).unwrap();
         assert_eq!(
-            wire.url.as_str(),
+            wire.target.to_url().unwrap().as_str(),
             "https://up.example/v1/pets/a%2Fb%20%C3%BC/%7Bother%7D?q=x&q=y&csv=a%2Cb,c&ssv=1%202&pipes=3%7C4"
         );
         assert_eq!(wire.headers["x-trace"], "7");

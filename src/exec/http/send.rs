@@ -3,31 +3,30 @@
 
 use std::net::IpAddr;
 
-use http::{HeaderValue, Method, StatusCode};
-use url::{Origin, Url};
+use http::{HeaderName, HeaderValue, Method};
 
 use super::request::Wire;
 use super::{HttpError, LONGEST_URL};
-use crate::credential::Attachment;
-use crate::egress::is_http_url;
+use crate::credential::{Attachment, query};
+use crate::egress::{EgressError, Origin, Target, http1, is_http_url};
 use crate::exec::ExecContext;
-use crate::exec::egress::{Redacted, append_query, check, client, failed, read_redacted};
+use crate::exec::egress::{Incoming, Redacted, check_origin, client, failed_at, read_redacted};
 use crate::request_id::{self, RequestId};
 
 const REDIRECTS: usize = 10;
 
 pub struct Response {
-    status: StatusCode,
+    status: u16,
     pub body: Redacted,
 }
 
 impl Response {
     pub fn status(&self) -> u16 {
-        self.status.as_u16()
+        self.status
     }
 
     pub fn is_success(&self) -> bool {
-        self.status.is_success()
+        (200..300).contains(&self.status)
     }
 
     pub fn is_unauthorized(&self) -> bool {
@@ -46,42 +45,45 @@ pub async fn send(
     source: Option<IpAddr>,
     context: ExecContext<'_>,
 ) -> Result<Response, HttpError> {
-    let client = client(context.clients, source)?;
     context.trail.attempt();
     let _wait = context.trail.wait();
-    let home = wire.url.origin();
+    let home = &wire.target.origin;
     let mut hop = Hop {
         method: wire.method.clone(),
-        url: wire.url.clone(),
+        target: wire.target.clone(),
         with_body: true,
         at_origin: true,
     };
-    for _ in 0..=REDIRECTS {
-        check(context.clients, &hop.url)?;
-        let request = hop.request(wire, attachment, context.request_id);
-        let length = request.url().as_str().len();
-        if length > LONGEST_URL {
+    for redirects in 0..=REDIRECTS {
+        check_origin(context.clients, &hop.target.origin)?;
+        let target = hop.with_credential(attachment);
+        if target.length() > LONGEST_URL {
             // The arguments are in the first URL. Any other is the upstream's.
-            return Err(match hop.url == wire.url {
-                true => HttpError::LongUrl(length),
-                false => HttpError::BadRedirect,
+            return Err(match redirects {
+                0 => HttpError::LongUrl(target.length()),
+                _ => HttpError::BadRedirect,
             });
         }
-        let origin = hop.url.origin();
-        let response = client
-            .execute(request)
-            .await
-            .map_err(|e| failed(&e, &origin))?;
-        context.trail.answered(response.status().as_u16());
+        let headers = hop.headers(wire, attachment, context.request_id);
+        let request = http1::Request {
+            method: &hop.method,
+            origin: &target.origin,
+            path_and_query: &target.path_and_query,
+            headers: &headers,
+            body: wire.body.as_ref().filter(|_| hop.with_body),
+        };
+        let answer = exchange(&request, &target, source, context).await?;
+        let status = answer.status();
+        context.trail.answered(status);
         if hop.at_origin {
-            attachment.observe(response.status().as_u16());
+            attachment.observe(status);
         }
-        match location(&response) {
-            Some(target) => hop.follow(response.status(), &target, &home)?,
+        match location(&answer) {
+            Some(target) => hop.follow(status, &target, home)?,
             None => {
                 return Ok(Response {
-                    status: response.status(),
-                    body: read_redacted(response, &origin, attachment, provider, context).await?,
+                    status,
+                    body: read_redacted(answer, attachment, provider, context).await?,
                 });
             }
         }
@@ -89,52 +91,104 @@ pub async fn send(
     Err(HttpError::TooManyRedirects(REDIRECTS))
 }
 
+/// Sends one request: to an origin that speaks HTTP/1 on a connection of ati's own client, to any
+/// other with reqwest, which finds out.
+async fn exchange(
+    request: &http1::Request<'_>,
+    target: &Target,
+    source: Option<IpAddr>,
+    context: ExecContext<'_>,
+) -> Result<Incoming, HttpError> {
+    let (clients, origin) = (context.clients, request.origin);
+    if clients.speaks_http1(origin) {
+        match http1::send(clients, source, request).await {
+            Ok(answer) => return Ok(Incoming::http1(answer, origin.clone())),
+            Err(http1::SendError::Http2) => {
+                clients.note_version(origin, http::Version::HTTP_2);
+            }
+            Err(error) => return Err(Incoming::failed(error, origin).into()),
+        }
+    }
+    let url = target.to_url().map_err(|_| EgressError::NO_BASE_URL)?;
+    let mut sent = reqwest::Request::new(request.method.clone(), url);
+    sent.headers_mut().extend(request.headers.iter().cloned());
+    *sent.body_mut() = request.body.cloned().map(Into::into);
+    let response = client(clients, source)?.execute(sent).await;
+    let response = response.map_err(|e| failed_at(&e, origin.as_str()))?;
+    clients.note_version(origin, response.version());
+    Ok(Incoming::reqwest(response, origin.clone()))
+}
+
 struct Hop {
     method: Method,
-    url: Url,
+    target: Target,
     with_body: bool,
     /// False after a redirect to another origin, even where a later one leads back.
     at_origin: bool,
 }
 
 impl Hop {
-    fn request(&self, wire: &Wire, attachment: &Attachment, id: RequestId) -> reqwest::Request {
-        let mut url = self.url.clone();
+    /// Its URL, with the credential where that belongs into the query: in place of any parameter
+    /// that a server may read under its name.
+    fn with_credential(&self, attachment: &Attachment) -> Target {
+        let mut target = self.target.clone();
         if let Some(pair) = attachment.query(self.at_origin) {
-            append_query(&mut url, &String::from_utf8_lossy(pair.expose()));
+            let pair = String::from_utf8_lossy(pair.expose());
+            target.set_query(&query::with_credential(target.query(), &pair));
         }
-        let mut request = reqwest::Request::new(self.method.clone(), url);
-        let headers = request.headers_mut();
-        if self.at_origin {
-            *headers = wire.headers.clone();
-            if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
-                headers.insert(request_id::HEADER, id);
-            }
-            let _ = attachment.attach(true, |name, value| {
-                headers.insert(name, value);
-                Ok::<_, std::convert::Infallible>(())
-            });
-        } else if let Some(kind) = wire.headers.get(http::header::CONTENT_TYPE) {
-            headers.insert(http::header::CONTENT_TYPE, kind.clone());
-        }
-        if self.with_body {
-            *request.body_mut() = wire.body.clone().map(Into::into);
-        } else {
-            request.headers_mut().remove(http::header::CONTENT_TYPE);
-        }
-        request
+        target
     }
 
-    fn follow(&mut self, status: StatusCode, target: &str, home: &Origin) -> Result<(), HttpError> {
-        let mut url = self.url.join(target).map_err(|_| HttpError::BadRedirect)?;
+    /// Each name once: a later header takes the place of an earlier one.
+    fn headers(
+        &self,
+        wire: &Wire,
+        attachment: &Attachment,
+        id: RequestId,
+    ) -> Vec<(HeaderName, HeaderValue)> {
+        let mut headers: Vec<(HeaderName, HeaderValue)> = Vec::with_capacity(8);
+        let mut insert = |name: HeaderName, value: HeaderValue| match headers
+            .iter_mut()
+            .find(|(known, _)| *known == name)
+        {
+            Some((_, known)) => *known = value,
+            None => headers.push((name, value)),
+        };
+        let is_type = |name: &HeaderName| *name == http::header::CONTENT_TYPE;
+        for (name, value) in &wire.headers {
+            let is_sent = match is_type(name) {
+                true => self.with_body,
+                false => self.at_origin,
+            };
+            if is_sent {
+                insert(name.clone(), value.clone());
+            }
+        }
+        if self.at_origin {
+            if let Ok(id) = HeaderValue::from_bytes(id.text().as_bytes()) {
+                insert(HeaderName::from_static(request_id::HEADER), id);
+            }
+            let _ = attachment.attach(true, |name, value| {
+                if self.with_body || !is_type(&name) {
+                    insert(name, value);
+                }
+                Ok::<_, std::convert::Infallible>(())
+            });
+        }
+        headers
+    }
+
+    fn follow(&mut self, status: u16, target: &str, home: &Origin) -> Result<(), HttpError> {
+        let here = self.target.to_url().map_err(|_| HttpError::BadRedirect)?;
+        let mut url = here.join(target).map_err(|_| HttpError::BadRedirect)?;
         if !is_http_url(&url) {
             return Err(HttpError::BadRedirect);
         }
         let _ = url.set_username("");
         let _ = url.set_password(None);
-        self.at_origin &= url.origin() == *home;
-        self.url = url;
-        let becomes_get = match status.as_u16() {
+        self.target = Target::of(&url).ok_or(HttpError::BadRedirect)?;
+        self.at_origin &= *self.target.origin == *home;
+        let becomes_get = match status {
             303 => self.method != Method::HEAD,
             301 | 302 => self.method == Method::POST,
             _ => false,
@@ -147,46 +201,40 @@ impl Hop {
     }
 }
 
-fn location(response: &reqwest::Response) -> Option<String> {
-    let redirects = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
-    let target = response.headers().get(http::header::LOCATION)?;
-    let target = String::from_utf8(target.as_bytes().to_vec()).ok()?;
-    redirects.then_some(target)
+fn location(answer: &Incoming) -> Option<String> {
+    let redirects = matches!(answer.status(), 301 | 302 | 303 | 307 | 308);
+    let target = redirects.then(|| answer.location())??;
+    String::from_utf8(target.to_vec()).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use url::Url;
 
     #[test]
     fn redirect_to_another_origin_drops_the_credential_for_good() {
         let home = Url::parse("https://up.example/a").unwrap();
+        let home = Target::of(&home).unwrap();
         let mut hop = Hop {
             method: Method::POST,
-            url: home.clone(),
+            target: home.clone(),
             with_body: true,
             at_origin: true,
         };
-        let origin = home.origin();
-        hop.follow(StatusCode::TEMPORARY_REDIRECT, "/b", &origin)
-            .unwrap();
+        let origin = home.origin;
+        hop.follow(307, "/b", &origin).unwrap();
         assert!(hop.at_origin && hop.with_body && hop.method == Method::POST);
-        hop.follow(StatusCode::FOUND, "//other.example/c", &origin)
-            .unwrap();
+        hop.follow(302, "//other.example/c", &origin).unwrap();
         assert!(!hop.at_origin && !hop.with_body && hop.method == Method::GET);
-        hop.follow(StatusCode::FOUND, "https://up.example/d", &origin)
-            .unwrap();
+        hop.follow(302, "https://up.example/d", &origin).unwrap();
         assert!(!hop.at_origin);
         let mut hop = Hop {
             at_origin: true,
             ..hop
         };
-        hop.follow(StatusCode::FOUND, "http://up.example/d", &origin)
-            .unwrap();
+        hop.follow(302, "http://up.example/d", &origin).unwrap();
         assert!(!hop.at_origin, "another scheme is another origin");
-        assert!(
-            hop.follow(StatusCode::FOUND, "file:///etc/passwd", &origin)
-                .is_err()
-        );
+        assert!(hop.follow(302, "file:///etc/passwd", &origin).is_err());
     }
 }

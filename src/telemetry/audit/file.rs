@@ -2,15 +2,20 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use super::super::Throttle;
 use super::METRICS;
+
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// The audit file. A tool call neither waits for it nor fails with it: lines that can't be written
 /// are counted and logged.
 pub struct AuditFile {
     path: PathBuf,
     file: Option<File>,
+    /// When its name was last seen to lead to it.
+    checked: Option<Instant>,
     /// The last write ended in the middle of a line.
     torn: bool,
 }
@@ -20,6 +25,7 @@ impl AuditFile {
         AuditFile {
             path,
             file: None,
+            checked: None,
             torn: false,
         }
     }
@@ -30,8 +36,16 @@ impl AuditFile {
         }
     }
 
-    /// The file with that name: after log rotation it is another one than before.
+    /// The file with that name: after log rotation it is another one than before. The name is
+    /// looked up once a second. Until then lines go to the file that was moved away, and none is
+    /// lost; a file that was deleted is noticed at once.
     fn current(&mut self) -> io::Result<&mut File> {
+        let was_checked = self.checked.is_some_and(|at| at.elapsed() < CHECK_EVERY);
+        let is_linked = |file: &File| file.metadata().is_ok_and(|file| file.nlink() > 0);
+        if was_checked && self.file.as_ref().is_some_and(is_linked) {
+            return self.file.as_mut().ok_or(io::ErrorKind::NotFound.into());
+        }
+        self.checked = Some(Instant::now());
         let named = std::fs::metadata(&self.path).ok();
         let same = self.file.as_ref().and_then(|file| {
             let (open, named) = (file.metadata().ok()?, named.as_ref()?);
@@ -57,10 +71,8 @@ impl AuditFile {
         let file = self.current()?;
         if torn {
             file.write_all(b"\n")?;
-            self.torn = false;
         }
         let mut rest = lines;
-        let file = self.current()?;
         while !rest.is_empty() {
             match file.write(rest) {
                 Ok(written) => rest = &rest[written..],
@@ -72,6 +84,7 @@ impl AuditFile {
                 }
             }
         }
+        self.torn = false;
         Ok(())
     }
 }
@@ -110,8 +123,21 @@ mod tests {
         let mut file = AuditFile::new(path.clone());
         file.write_all(b"one\n").unwrap();
         std::fs::rename(&path, &old).unwrap();
+        // As if a second had passed.
+        file.checked = None;
         file.write_all(b"two\n").unwrap();
         assert_eq!(std::fs::read(&old).unwrap(), b"one\n");
+        assert_eq!(std::fs::read(&path).unwrap(), b"two\n");
+    }
+
+    #[test]
+    fn file_deleted_is_created_again_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        let mut file = AuditFile::new(path.clone());
+        file.write_all(b"one\n").unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.write_all(b"two\n").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"two\n");
     }
 

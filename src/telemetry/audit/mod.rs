@@ -9,19 +9,17 @@ mod words;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use time::OffsetDateTime;
-use time::format_description::FormatItem;
-use time::macros::format_description;
 
 pub use read::{Filter, search, tail};
 pub use redact::{not_parsed, redact};
 pub use words::{redact_words, secret_words};
 
 use super::metrics::METRICS;
+use super::record::timestamp_with_offset;
 use super::trail::FileFacts;
 use super::writer::Writer;
 use crate::request_id::RequestId;
@@ -31,9 +29,6 @@ use file::AuditFile;
 const FLUSH: Duration = Duration::from_secs(10);
 /// An error message is cut to this many characters in its entry.
 pub const LONGEST_ERROR: usize = 1000;
-
-const TIMESTAMP: &[FormatItem<'_>] =
-    format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]+00:00");
 
 /// One call, in the format of existing deployments.
 #[derive(Debug, Serialize)]
@@ -144,9 +139,25 @@ impl Audit {
 
 /// RFC 3339, in UTC, with its offset.
 pub fn timestamp(now: SystemTime) -> String {
-    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-    OffsetDateTime::from_unix_timestamp_nanos(since.as_nanos() as i128)
-        .ok()
-        .and_then(|now| now.format(TIMESTAMP).ok())
-        .unwrap_or_default()
+    let mut text = Vec::with_capacity(32);
+    timestamp_with_offset(&mut text, now, b"+00:00");
+    String::from_utf8(text).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::UNIX_EPOCH;
+
+    #[test]
+    fn timestamp_has_microseconds_and_an_offset() {
+        for (micros, text) in [
+            (0, "1970-01-01T00:00:00.000000+00:00"),
+            (1_763_258_400_000_042, "2025-11-16T02:00:00.000042+00:00"),
+            (1_763_258_400_999_999, "2025-11-16T02:00:00.999999+00:00"),
+            (1_763_258_401_100_000, "2025-11-16T02:00:01.100000+00:00"),
+        ] {
+            assert_eq!(timestamp(UNIX_EPOCH + Duration::from_micros(micros)), text);
+        }
+    }
 }
