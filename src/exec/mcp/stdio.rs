@@ -124,13 +124,18 @@ impl StdioTransport {
         self.waiting.end();
     }
 
-    /// Whether the line is a plain answer to a call, which has it now.
-    fn is_delivered(&self, line: &[u8]) -> bool {
-        let Some((id, result)) = plain_answer(line.trim_ascii()) else {
-            return false;
-        };
-        self.waiting
-            .deliver(id, || CallAnswer::Result(result.into()))
+    /// Gives plain answers to their calls, until there is something else to read.
+    async fn deliver_answers(&mut self) {
+        while self.stdout.wait().await {
+            let waiting = &self.waiting;
+            let done = |line: &[u8]| is_delivered(line, waiting);
+            while self.stdout.skip_if(big::SMALL, done) {
+                self.diagnostics.add_json_rpc();
+            }
+            if self.stdout.has_unread() {
+                return;
+            }
+        }
     }
 
     /// What rmcp receives for a line, if anything. None ends the session.
@@ -181,6 +186,14 @@ impl StdioTransport {
         }
         late
     }
+}
+
+/// Whether the line is a plain answer to a call, which has it now.
+fn is_delivered(line: &[u8], waiting: &WaitingCalls) -> bool {
+    let Some((id, result)) = plain_answer(line.trim_ascii()) else {
+        return false;
+    };
+    waiting.deliver(id, || CallAnswer::Result(result.into()))
 }
 
 /// One line of a server.
@@ -240,6 +253,7 @@ impl Transport<RoleClient> for StdioTransport {
                     ControlFlow::Break(received) => return received,
                 }
             }
+            self.deliver_answers().await;
             let line = match self.stdout.next().await {
                 Ok(Some(line)) => line,
                 Ok(None) => {
@@ -259,7 +273,8 @@ impl Transport<RoleClient> for StdioTransport {
                 continue;
             }
             let line = line.into_bytes();
-            if self.is_delivered(&line) {
+            // It came in pieces.
+            if is_delivered(&line, &self.waiting) {
                 self.diagnostics.add_json_rpc();
                 continue;
             }
