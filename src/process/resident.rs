@@ -4,6 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -11,7 +12,8 @@ use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use rustix::process::Pid;
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::net::unix::pipe;
+use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use zeroize::Zeroizing;
 
@@ -33,26 +35,49 @@ pub struct Resident {
     pub sandbox: Option<Sandbox>,
 }
 
-/// The standard streams of a running child. The end of its input tells it to end; when the lifeline
-/// is dropped, it is killed.
+/// The standard streams of a running child, on the runtime of the task that started it. The end of
+/// its input tells it to end; when the lifeline is dropped, it is killed.
 pub struct Streams {
-    pub stdin: ChildStdin,
-    pub stdout: ChildStdout,
-    pub stderr: ChildStderr,
+    pub stdin: pipe::Sender,
+    pub stdout: pipe::Receiver,
+    pub stderr: pipe::Receiver,
     pub lifeline: Lifeline,
+}
+
+/// The same, on no runtime.
+pub(super) struct Pipes {
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    lifeline: Lifeline,
+}
+
+impl Pipes {
+    /// Registers them with the runtime of the caller: a pipe that another thread's runtime watches
+    /// costs two wake-ups for each message.
+    fn register(self) -> Result<Streams, ProcessError> {
+        let unregistered = |e: io::Error| ProcessError::Spawn(format!("its streams: {e}"));
+        Ok(Streams {
+            stdin: pipe::Sender::from_owned_fd(self.stdin).map_err(unregistered)?,
+            stdout: pipe::Receiver::from_owned_fd(self.stdout).map_err(unregistered)?,
+            stderr: pipe::Receiver::from_owned_fd(self.stderr).map_err(unregistered)?,
+            lifeline: self.lifeline,
+        })
+    }
 }
 
 /// Held for as long as the child is needed.
 pub struct Lifeline(#[allow(dead_code, reason = "dropping it is the signal")] oneshot::Sender<()>);
 
-/// Starts it from the thread that owns all children.
+/// Starts it from the thread that owns all children. Its streams belong to the caller's runtime.
 pub async fn start(resident: Resident) -> Result<Streams, ProcessError> {
     let children = CHILDREN.as_ref().ok_or_else(ProcessError::no_thread)?;
     let spawned = children.spawn(async move {
         let child = spawn(&resident).map_err(|e| ProcessError::Spawn(e.to_string()))?;
-        take_streams(child)
+        take_pipes(child)
     });
-    spawned.await.map_err(|_| ProcessError::no_thread())?
+    let pipes = spawned.await.map_err(|_| ProcessError::no_thread())??;
+    pipes.register()
 }
 
 fn spawn(resident: &Resident) -> io::Result<Child> {
@@ -147,12 +172,14 @@ fn find_in(program: &str, search_path: &OsStr) -> io::Result<PathBuf> {
 
 /// Takes the streams of a child, waits for its end in the background, and kills what is left of it
 /// once the lifeline is dropped.
-pub(super) fn take_streams(mut child: Child) -> Result<Streams, ProcessError> {
+pub(super) fn take_pipes(mut child: Child) -> Result<Pipes, ProcessError> {
     let group = child
         .id()
         .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-    let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
+    let stdin = child.stdin.take().map(|pipe| pipe.into_owned_fd());
+    let stdout = child.stdout.take().map(|pipe| pipe.into_owned_fd());
+    let stderr = child.stderr.take().map(|pipe| pipe.into_owned_fd());
+    let (Some(Ok(stdin)), Some(Ok(stdout)), Some(Ok(stderr))) = (stdin, stdout, stderr) else {
         kill_group(group);
         return Err(ProcessError::Spawn("it has no streams".to_owned()));
     };
@@ -174,7 +201,7 @@ pub(super) fn take_streams(mut child: Child) -> Result<Streams, ProcessError> {
         kill_group(group);
         let _ = child.wait().await;
     });
-    Ok(Streams {
+    Ok(Pipes {
         stdin,
         stdout,
         stderr,
@@ -193,7 +220,7 @@ impl Streams {
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn();
-        take_streams(child.unwrap()).unwrap()
+        take_pipes(child.unwrap()).unwrap().register().unwrap()
     }
 }
 

@@ -1,13 +1,20 @@
 //! A pool of sessions that are slow to open and shared by many callers at a time: one session for
 //! each key. The first caller that needs it has it opened (single flight, with a back-off after
 //! failures), and it is closed once it has been idle for a while.
+//!
+//! A session lives on one runtime: its tasks run there, and its pipes are registered there. That
+//! is the runtime of the worker that asked for it first, because a call that crosses no thread
+//! costs half as much. A caller that is no worker (discovery, on the main thread) has it opened on
+//! a worker, in turn.
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 
 use super::Key;
 use crate::backoff::Backoff;
@@ -53,6 +60,27 @@ pub enum Removal {
 /// under this key was opened, for the next time.
 pub struct Pool<S: PooledSession, N> {
     slots: Mutex<HashMap<Key, Arc<Slot<S, N>>>>,
+    homes: Homes,
+}
+
+/// The runtimes that sessions live on. Any, where there are none: a command has one runtime.
+#[derive(Default)]
+struct Homes {
+    workers: OnceLock<Vec<Handle>>,
+    next: AtomicUsize,
+}
+
+impl Homes {
+    /// The caller's runtime, if it is a worker's, or the next worker's.
+    fn pick(&self) -> Handle {
+        let own = Handle::current();
+        let workers = self.workers.get().map(Vec::as_slice).unwrap_or_default();
+        if workers.is_empty() || workers.iter().any(|worker| worker.id() == own.id()) {
+            return own;
+        }
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        workers[turn % workers.len()].clone()
+    }
 }
 
 struct Slot<S: PooledSession, N> {
@@ -86,11 +114,17 @@ impl<S: PooledSession, N> Default for Pool<S, N> {
     fn default() -> Self {
         Pool {
             slots: Mutex::default(),
+            homes: Homes::default(),
         }
     }
 }
 
 impl<S: PooledSession, N: Clone + Default + Send + 'static> Pool<S, N> {
+    /// Has sessions live on these runtimes, from the next one that is opened on.
+    pub fn live_on(&self, workers: Vec<Handle>) {
+        let _ = self.homes.workers.set(workers);
+    }
+
     /// Returns the open session under this key, or a new one. `open` is given the note of this key
     /// and returns the next. It runs on where its caller leaves: other callers may wait for it, and
     /// the next caller will need it. `full` is the error where every session is in use.
@@ -107,7 +141,7 @@ impl<S: PooledSession, N: Clone + Default + Send + 'static> Pool<S, N> {
         if let Some(session) = slot.open_session() {
             return Ok(session);
         }
-        let opening = tokio::spawn(slot.open(open));
+        let opening = self.homes.pick().spawn(slot.open(open));
         match opening.await {
             Ok(opened) => opened,
             Err(gone) if gone.is_panic() => std::panic::resume_unwind(gone.into_panic()),

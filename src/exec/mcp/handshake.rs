@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rmcp::handler::client::ClientHandler;
-use rmcp::model::{ClientConfig, Implementation, ProtocolVersion};
+use rmcp::model::{ClientConfig, Implementation, ProtocolVersion, RequestMetaObject};
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt, NotificationContext,
     RunningService,
@@ -58,15 +58,34 @@ pub struct SessionHandler {
 
 impl ClientHandler for SessionHandler {
     fn get_info(&self) -> ClientConfig {
-        let mut info = ClientConfig::default();
-        info.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
-        info.client_info = Implementation::new("ati", env!("CARGO_PKG_VERSION"));
-        info
+        client_config()
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
         self.tools_changed.store(true, Ordering::Release);
     }
+}
+
+fn client_config() -> ClientConfig {
+    let mut config = ClientConfig::default();
+    config.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
+    config.client_info = Implementation::new("ati", env!("CARGO_PKG_VERSION"));
+    config
+}
+
+/// What each request to a server of the stateless era says about ati. rmcp adds it to those that it
+/// sends itself.
+pub fn request_meta(service: &ClientService) -> Option<RequestMetaObject> {
+    let version = service.peer_info()?.protocol_version.clone();
+    if Era::of_version(&version) != Era::Stateless {
+        return None;
+    }
+    let config = client_config();
+    let mut meta = RequestMetaObject::new();
+    meta.set_protocol_version(version);
+    meta.set_client_info(config.client_info);
+    meta.set_client_capabilities(config.capabilities);
+    Some(meta)
 }
 
 pub async fn handshake<T: Transport<RoleClient> + 'static>(

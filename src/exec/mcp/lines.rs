@@ -70,6 +70,38 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
         }
     }
 
+    /// Waits until there is something to read. False: the input has ended, or can't be read, as
+    /// [`BoundedLines::next`] tells.
+    pub async fn wait(&mut self) -> bool {
+        self.from
+            .fill_buf()
+            .await
+            .is_ok_and(|read| !read.is_empty())
+    }
+
+    /// Whether there is something that was read and not yet taken.
+    pub fn has_unread(&self) -> bool {
+        !self.from.buffer().is_empty()
+    }
+
+    /// Skips the next line, if it has been read whole, is at most `longest` bytes long, and `done`
+    /// says that it is done with: such a line isn't copied. Waits for nothing.
+    pub fn skip_if(&mut self, longest: usize, done: impl FnOnce(&[u8]) -> bool) -> bool {
+        // The end of a line whose beginning is kept.
+        if !self.line.is_empty() {
+            return false;
+        }
+        let Some(end) = memchr::memchr(b'\n', self.from.buffer()) else {
+            return false;
+        };
+        let length = end + 1;
+        let skips = length <= longest.min(self.longest) && done(&self.from.buffer()[..length]);
+        if skips {
+            self.from.consume(length);
+        }
+        skips
+    }
+
     /// The next line, with its end. None where the input ends: the beginning of a line is no line.
     pub async fn next(&mut self) -> Result<Option<Line>, LineError> {
         loop {
@@ -93,6 +125,8 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
     use super::*;
 
     async fn next(lines: &mut BoundedLines<&[u8]>) -> Vec<u8> {
@@ -107,6 +141,30 @@ mod tests {
         assert!(matches!(lines.next().await, Err(LineError::TooLong(5))));
         let mut lines = BoundedLines::new(&b"123"[..], 5);
         assert!(lines.next().await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn line_is_skipped_only_if_it_is_whole_and_done_with() {
+        let (reader, mut writer) = tokio::io::duplex(1000);
+        let mut lines = BoundedLines::new(reader, 100);
+        writer.write_all(b"one\ntwo\nthree\nfo").await.unwrap();
+        assert!(!lines.skip_if(10, |_| true));
+        assert!(lines.wait().await && lines.has_unread());
+        assert!(lines.skip_if(10, |line| line == b"one\n"));
+        assert!(!lines.skip_if(10, |line| line == b"one\n"));
+        assert!(lines.skip_if(10, |line| line == b"two\n"));
+        assert!(!lines.skip_if(5, |_| true));
+        let three = lines.next().await.unwrap().unwrap();
+        assert_eq!(three.into_bytes(), b"three\n");
+        assert!(!lines.skip_if(10, |_| true));
+        // The beginning of the line is kept: its end is no line.
+        assert!(futures::poll!(std::pin::pin!(lines.next())).is_pending());
+        writer.write_all(b"ur\nfive\n").await.unwrap();
+        assert!(lines.wait().await && lines.has_unread());
+        assert!(!lines.skip_if(10, |_| true));
+        let four = lines.next().await.unwrap().unwrap();
+        assert_eq!(four.into_bytes(), b"four\n");
+        assert!(lines.skip_if(10, |line| line == b"five\n"));
     }
 
     #[tokio::test]

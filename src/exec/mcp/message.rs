@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use rmcp::model::{ErrorData, ProgressNotificationParam, RequestId, ServerJsonRpcMessage};
 use serde::Deserialize;
 use serde_json::json;
+use serde_json::value::RawValue;
 
 use crate::json;
 
@@ -14,6 +15,8 @@ pub const LONGEST_MESSAGE: usize = LONGEST_MESSAGE_MB * 1_000_000;
 pub const LONGEST_MESSAGE_MB: usize = 50;
 /// The most values in one message: each takes hundreds of bytes once it is parsed.
 pub const MOST_VALUES: usize = 500_000;
+/// Told in place of an answer that can't be parsed.
+pub const NOT_UNDERSTOOD: &str = "the server's answer can't be understood";
 /// Ids of ati's requests are numbers, and a server has no reason for longer ones either.
 const LONGEST_ID: usize = 256;
 
@@ -37,6 +40,27 @@ struct Envelope<'a> {
     id: Option<RequestId>,
     #[serde(default, borrow)]
     method: Option<Cow<'a, str>>,
+}
+
+/// An answer with the members that every answer has, and no others.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlainAnswer<'a> {
+    jsonrpc: &'a str,
+    id: i64,
+    #[serde(borrow)]
+    result: &'a RawValue,
+}
+
+/// The id and the text of the result of a plain answer: nearly all are. None for all else, which
+/// [`classify`] reads.
+pub fn plain_answer(text: &[u8]) -> Option<(i64, &str)> {
+    // serde would read an array as the members of an answer.
+    if !text.starts_with(b"{") {
+        return None;
+    }
+    let answer: PlainAnswer<'_> = serde_json::from_slice(text).ok()?;
+    (answer.jsonrpc == "2.0").then(|| (answer.id, answer.result.get()))
 }
 
 #[derive(Deserialize)]
@@ -83,7 +107,7 @@ pub fn classify(text: &[u8]) -> ServerMessage {
         (None, Some(_)) => ServerMessage::Ignored,
         (Some(id), None) => match serde_json::from_slice(text) {
             Ok(message) => ServerMessage::Message(Box::new(message)),
-            Err(_) => error(id, "the server's answer can't be understood"),
+            Err(_) => error(id, NOT_UNDERSTOOD),
         },
         // An error without an id answers a request whose id the server couldn't read.
         (None, None) => match serde_json::from_slice(text) {

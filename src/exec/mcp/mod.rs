@@ -14,11 +14,15 @@
 //!      |        handshake          handshake.rs: rmcp's service on that transport
 //!      '- Session::call_tool,      session.rs: permits, cancellation, progress (progress.rs)
 //!         Session::list_tools      errors tell what the transport noticed (diagnostics.rs)
-//!   result::shape                  the result as callers get it, redacted
+//!            calls.rs              calls over stdio, which go around rmcp
+//!            rmcp_call.rs          calls of servers behind URLs
+//!            tool_result.rs        their results are read as far as they are needed
+//!   result::made                   the result as callers get it, redacted
 //! ```
 
 mod big;
 pub mod bounded;
+mod calls;
 mod content_type;
 mod diagnostics;
 mod error;
@@ -35,8 +39,10 @@ mod progress;
 pub mod relay;
 mod request;
 mod result;
+mod rmcp_call;
 mod session;
 mod stdio;
+mod tool_result;
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use tracing::{Instrument, debug};
 
-use super::handshake::{ClientService, Era, handshake};
+use super::handshake::{ClientService, Era, handshake, request_meta};
 use super::http::Endpoint;
 use super::session::{CONCURRENT_CALLS, Session, SessionLink, SessionTrace};
 use super::stdio::StdioTransport;
@@ -108,12 +108,18 @@ async fn connect(
     era: Era,
 ) -> Result<(SessionLink, ClientService), McpError> {
     let provider = &target.provider;
-    let link = SessionLink::new(compute.clone());
+    let mut link = SessionLink::new(compute.clone());
     let service = match &target.server {
         ServerSpec::Program { .. } => {
             let streams = start_program(target, attachment).await?;
             let transport = StdioTransport::new(provider, streams, attachment.clone(), &link);
-            handshake(provider, transport, era, &link, HANDSHAKE_LIMIT).await?
+            let calls = transport.calls();
+            let service = handshake(provider, transport, era, &link, HANDSHAKE_LIMIT).await?;
+            link.calls = match request_meta(&service) {
+                Some(meta) => calls.map(|calls| calls.with_meta(&meta)),
+                None => calls,
+            };
+            service
         }
         ServerSpec::Endpoint(url) => {
             let endpoint = Endpoint::new(

@@ -16,6 +16,10 @@ const MOST_MESSAGES: usize = 256;
 const MOST_BYTES: usize = 64 << 20;
 /// The same where each client has a child of its own.
 const MOST_RELAYED_BYTES: usize = 4 << 20;
+/// Messages that wait together are written together, so many and up to this size: each write wakes
+/// the child.
+const MOST_TOGETHER: usize = 32;
+const MOST_BYTES_TOGETHER: usize = 64 << 10;
 /// A shorter message is queued without a part of the memory that calls share: the answers of ati
 /// itself, and notes that a request is cancelled, must not fail for want of it.
 const UNCOUNTED: usize = 4 << 10;
@@ -30,6 +34,7 @@ pub struct Outbox {
     memory: Option<Arc<Budget>>,
 }
 
+#[derive(Default)]
 struct Queued {
     text: Vec<u8>,
     _memory: Option<Share>,
@@ -99,18 +104,49 @@ impl Outbox {
 impl OutboxWriter {
     /// Writes messages until the outbox is dropped or the child stops reading.
     pub async fn write_to(mut self, mut stdin: impl AsyncWrite + Unpin) {
-        while let Some(message) = self.messages.recv().await {
-            if stdin.write_all(&message.text).await.is_err() || stdin.flush().await.is_err() {
-                return;
+        let (mut taken, mut joined) = (Vec::new(), Vec::new());
+        while self.messages.recv_many(&mut taken, MOST_TOGETHER).await > 0 {
+            let mut left = taken.as_mut_slice();
+            while !left.is_empty() {
+                let (now, later) = left.split_at_mut(fit_together(left));
+                let text = match &*now {
+                    [one] => &one.text,
+                    several => {
+                        joined.clear();
+                        several
+                            .iter()
+                            .for_each(|one| joined.extend_from_slice(&one.text));
+                        &joined
+                    }
+                };
+                let length = text.len();
+                if stdin.write_all(text).await.is_err() || stdin.flush().await.is_err() {
+                    return;
+                }
+                self.queued_bytes.fetch_sub(length, Ordering::Relaxed);
+                now.fill_with(Queued::default);
+                left = later;
             }
-            self.queued_bytes
-                .fetch_sub(message.text.len(), Ordering::Relaxed);
+            taken.clear();
         }
     }
 }
 
+/// How many of the first messages are written together: one at least.
+fn fit_together(messages: &[Queued]) -> usize {
+    let mut bytes = 0;
+    let fit = messages.iter().take_while(|message| {
+        bytes += message.text.len();
+        bytes <= MOST_BYTES_TOGETHER
+    });
+    fit.count().max(1)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
     use super::*;
 
     #[tokio::test]
@@ -141,6 +177,49 @@ mod tests {
         let (outbox, _writer) = relayed_outbox(Budget::new(1 << 30));
         outbox.send(vec![0; MOST_RELAYED_BYTES + 1]).unwrap();
         assert!(outbox.send(b"x".to_vec()).is_err());
+    }
+
+    #[tokio::test]
+    async fn messages_are_written_in_their_order_and_small_ones_together() {
+        let (outbox, writer) = outbox();
+        let mut all = Vec::new();
+        for number in 0..100_usize {
+            let length = if number % 7 == 3 { 50_000 } else { 10 + number };
+            let message = vec![b'a' + (number % 26) as u8; length];
+            all.extend_from_slice(&message);
+            outbox.send(message).unwrap();
+        }
+        outbox.send(vec![b'!'; 3 * MOST_BYTES_TOGETHER]).unwrap();
+        all.extend_from_slice(&vec![b'!'; 3 * MOST_BYTES_TOGETHER]);
+        let queued = outbox.queued_bytes.clone();
+        drop(outbox);
+        let mut written = Writes::default();
+        writer.write_to(&mut written).await;
+        assert!(written.0.concat() == all && queued.load(Ordering::Relaxed) == 0);
+        assert!(written.0.len() < 30, "{} writes", written.0.len());
+    }
+
+    /// Keeps each write apart.
+    #[derive(Default)]
+    struct Writes(Vec<Vec<u8>>);
+
+    impl AsyncWrite for Writes {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.0.push(bytes.to_vec());
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
     }
 
     #[tokio::test]

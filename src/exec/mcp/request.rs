@@ -4,7 +4,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::model::CallToolResult;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout_at};
@@ -12,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::big::{self, BigArguments};
 use super::open::lease_session;
 use super::session::{CallArguments, Session, ToolList};
+use super::tool_result::ToolResult;
 use super::{HANDSHAKE_LIMIT, McpError, Sessions, Target, result};
 use crate::catalog::McpInvocation;
 use crate::catalog::mcp::{ListedTool, Listing};
@@ -49,6 +49,7 @@ pub async fn call_tool(
         args: &args,
         watcher: context.watcher,
         request_id: context.request_id,
+        native,
     };
     let limit = context.limits.timeout;
     let answered = request_with_retry(target, context, limit, call).await;
@@ -144,18 +145,21 @@ struct ToolCall<'a> {
     args: &'a CallArguments,
     watcher: Option<Watcher<'a>>,
     request_id: RequestId,
+    native: bool,
 }
 
 impl SessionRequest for ToolCall<'_> {
-    type Answer = CallToolResult;
+    type Answer = ToolResult;
 
     fn is_repeatable(&self) -> bool {
         self.remote.repeatable
     }
 
-    async fn send(&self, session: &Session, sent: &mut bool) -> Result<CallToolResult, McpError> {
+    async fn send(&self, session: &Session, sent: &mut bool) -> Result<ToolResult, McpError> {
+        let (remote, args) = (self.remote, self.args);
+        let (watcher, request_id) = (self.watcher, self.request_id);
         session
-            .call_tool(self.remote, self.args, self.watcher, self.request_id, sent)
+            .call_tool(remote, args, watcher, request_id, self.native, sent)
             .await
     }
 }

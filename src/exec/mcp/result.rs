@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use rmcp::model::{CallToolResult, ContentBlock};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
 use super::McpError;
 use super::big::SMALL;
+use super::tool_result::ToolResult;
 use crate::credential::Attachment;
 
 /// How much of a tool's own error is told.
@@ -42,21 +43,39 @@ pub fn shape(result: &CallToolResult, attachment: &Attachment) -> Result<Box<Raw
         }
     };
     attachment.redact(&mut bytes);
-    let text =
-        || serde_json::value::to_raw_value(&String::from_utf8_lossy(&bytes)).unwrap_or_default();
-    Ok(serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
+    Ok(redacted_json(&bytes))
+}
+
+/// As [`shape`], of a result that is one text.
+fn shape_text(text: String, attachment: &Attachment) -> Box<RawValue> {
+    if attachment.redacts() {
+        let mut bytes = as_json(&attachment.redact_text(text, usize::MAX));
+        attachment.redact(&mut bytes);
+        return redacted_json(&bytes);
+    }
+    let json: Result<&RawValue, _> = serde_json::from_str(text.trim());
+    match json {
+        Ok(json) => json.to_owned(),
+        Err(_) => to_raw_value(&text).unwrap_or_default(),
+    }
+}
+
+/// What is no JSON any more becomes a string.
+fn redacted_json(bytes: &[u8]) -> Box<RawValue> {
+    let text = || to_raw_value(&String::from_utf8_lossy(bytes)).unwrap_or_default();
+    serde_json::from_slice(bytes).unwrap_or_else(|_| text())
 }
 
 /// The result in the form that the caller reads.
 pub fn made(
-    result: CallToolResult,
+    result: ToolResult,
     attachment: &Attachment,
     is_native: bool,
 ) -> Result<Box<RawValue>, McpError> {
-    if is_native {
-        native(result, attachment)
-    } else {
-        shape(&result, attachment)
+    match result {
+        ToolResult::Text(text) => Ok(shape_text(text, attachment)),
+        ToolResult::Whole(result) if is_native => native(*result, attachment),
+        ToolResult::Whole(result) => shape(&result, attachment),
     }
 }
 
@@ -94,7 +113,14 @@ fn failed(result: &CallToolResult, attachment: &Attachment, native: Option<Arc<s
 }
 
 /// Whether [`made`] takes so little time that a worker may do it.
-pub fn is_small(result: &CallToolResult) -> bool {
+pub fn is_small(result: &ToolResult) -> bool {
+    match result {
+        ToolResult::Text(_) => true,
+        ToolResult::Whole(result) => is_small_whole(result),
+    }
+}
+
+fn is_small_whole(result: &CallToolResult) -> bool {
     let mut room = SMALL;
     let mut fits = |bytes: usize| match room.checked_sub(bytes) {
         Some(left) => {
@@ -229,7 +255,7 @@ mod tests {
 
     #[test]
     fn result_is_small_up_to_the_size_that_a_worker_has_time_for() {
-        let is_small = |result: Value| is_small(&serde_json::from_value(result).unwrap());
+        let is_small = |result: Value| is_small_whole(&serde_json::from_value(result).unwrap());
         let text = |length: usize| json!({"type": "text", "text": "x".repeat(length)});
         assert!(is_small(
             json!({"content": [text(100)], "structuredContent": {"a": [1]}})

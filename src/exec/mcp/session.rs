@@ -4,22 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rmcp::RoleClient;
-use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotificationParam,
-    ClientRequest, ErrorCode, JsonObject, PaginatedRequestParams, RequestId, ServerResult, Tool,
-};
-use rmcp::service::{Peer, PeerRequestOptions, ServiceError};
+use rmcp::model::{ErrorCode, ErrorData, JsonObject, PaginatedRequestParams, Tool};
+use rmcp::service::ServiceError;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 use tracing::{Span, debug};
 
 use super::big::{BigArguments, BigMessages, BigResults};
+use super::calls::{CallAnswer, StdioCalls};
 use super::diagnostics::{STDERR_WAIT, TransportDiagnostics};
 use super::handshake::{ClientService, Era};
 use super::http::client_failure;
-use super::param_headers::ParamHeaders;
+use super::message::NOT_UNDERSTOOD;
 use super::progress::ProgressRoutes;
+use super::rmcp_call;
+use super::tool_result::{self, Answered, ToolResult};
 use super::{LONGEST_ERROR, McpError};
 use crate::backoff::Backoff;
 use crate::catalog::McpInvocation;
@@ -57,6 +56,8 @@ pub struct SessionLink {
     /// Where big messages are worked on.
     pub compute: Arc<ComputePool>,
     pub big_results: Arc<BigResults>,
+    /// Over stdio: the way of calls of tools, around rmcp.
+    pub calls: Option<StdioCalls>,
 }
 
 impl SessionLink {
@@ -135,6 +136,7 @@ impl PooledSession for Session {
         !self.service.is_closed()
             && !self.service.is_transport_closed()
             && !self.unresponsive.load(Ordering::Relaxed)
+            && !self.link.calls.as_ref().is_some_and(StdioCalls::have_ended)
     }
 
     fn end_reason(&self) -> McpError {
@@ -200,43 +202,44 @@ impl Session {
     }
 
     /// Calls a tool. The call is cancelled where this future is dropped. `sent` is set once the
-    /// server may have received the call.
+    /// server may have received the call. With `native`, the caller wants the whole result.
     pub async fn call_tool(
         &self,
         remote: &McpInvocation,
         arguments: &CallArguments,
         watcher: Option<Watcher<'_>>,
         request_id: request_id::RequestId,
+        native: bool,
         sent: &mut bool,
-    ) -> Result<CallToolResult, McpError> {
+    ) -> Result<ToolResult, McpError> {
         let _permit = self.acquire_permit().await?;
         if !self.is_open() {
             return Err(self.end_reason());
         }
         *sent = true;
-        let (shown, big, headers) = match arguments {
-            CallArguments::Small(arguments) => {
-                let headers = ParamHeaders::of(&remote.headers, arguments);
-                (arguments.clone(), None, headers)
-            }
-            CallArguments::Big(big) => {
-                let headers = ParamHeaders::of(&remote.headers, &big.0);
-                (big.shown(), Some(big), headers)
-            }
-        };
-        let name = remote.remote_name.clone();
-        let mut params = CallToolRequestParams::new(name).with_arguments(shown);
+        let mut state = None;
         for round in 1..=MOST_ROUNDS {
-            let answer = match self
-                .send_and_wait(params.clone(), big, &headers, watcher, request_id)
-                .await
-            {
-                Ok(answer) => answer,
-                Err(error) => return Err(self.failure(&error).await),
+            let answered = match &self.link.calls {
+                Some(calls) => {
+                    let name = &remote.remote_name;
+                    let answer = self
+                        .send_over_stdio(calls, name, arguments, state.as_deref(), watcher)
+                        .await?;
+                    read_answer(answer, native)?
+                }
+                None => {
+                    let request = rmcp_call::request(remote, arguments, state.take(), request_id);
+                    let show =
+                        watcher.map(|show| move |progress| show(&self.redact_progress(progress)));
+                    match rmcp_call::send(&self.service, &self.link, request, show).await {
+                        Ok(answer) => answer.into(),
+                        Err(error) => return Err(self.failure(&error).await),
+                    }
+                }
             };
-            match answer {
-                ServerResult::CallToolResult(result) => return Ok(result),
-                ServerResult::InputRequiredResult(wanted) => {
+            match answered {
+                Answered::Result(result) => return Ok(result),
+                Answered::InputRequired(wanted) => {
                     let asks = wanted.input_requests.is_some_and(|all| !all.is_empty());
                     if asks || wanted.request_state.is_none() {
                         return Err(McpError::Protocol {
@@ -244,59 +247,55 @@ impl Session {
                             message: "the tool wants to ask its user, and there is none".to_owned(),
                         });
                     }
-                    params.request_state = wanted.request_state;
+                    state = wanted.request_state;
                     tokio::time::sleep(ROUNDS.delay(round)).await;
                 }
-                _ => return Err(self.garbage("an answer to another question".to_owned())),
+                Answered::Other => {
+                    return Err(self.garbage("an answer to another question".to_owned()));
+                }
             }
         }
         Err(self.garbage(format!("asked for the same call {MOST_ROUNDS} times")))
     }
 
     /// Sends one request and waits for its answer. Progress reports go to the watcher meanwhile.
-    async fn send_and_wait(
+    async fn send_over_stdio(
         &self,
-        params: CallToolRequestParams,
-        big: Option<&BigArguments>,
-        headers: &ParamHeaders,
+        calls: &StdioCalls,
+        tool: &str,
+        arguments: &CallArguments,
+        state: Option<&str>,
         watcher: Option<Watcher<'_>>,
-        request_id: request_id::RequestId,
-    ) -> Result<ServerResult, ServiceError> {
-        let peer = self.service.peer();
-        let mut request = CallToolRequest::new(params);
-        // Not part of the message: the HTTP transport sends them as headers.
-        request.extensions.insert(request_id);
-        if let Some(big) = big {
-            request.extensions.insert(big.clone());
-        }
-        request.extensions.insert(headers.clone());
-        let request = ClientRequest::CallToolRequest(request);
-        let mut request = peer
-            .send_cancellable_request(request, PeerRequestOptions::no_options())
-            .await?;
-        let big_result = self.link.big_results.expect(request.id.clone());
-        let mut cancellation = CancelOnDrop {
-            peer: peer.clone(),
-            id: Some(request.id.clone()),
-        };
-        let answer = match watcher {
-            None => (&mut request.rx).await,
-            Some(show) => {
-                let token = request.progress_token.clone();
-                let mut reports = self.link.progress.follow(token);
-                loop {
-                    tokio::select! {
-                        biased;
-                        progress = reports.next() => show(&self.redact_progress(progress)),
-                        answer = &mut request.rx => break answer,
-                    }
-                }
+    ) -> Result<CallAnswer, McpError> {
+        let mut call = calls.begin().ok_or_else(|| self.end_reason())?;
+        let line = match arguments {
+            CallArguments::Small(arguments) => calls.line(call.id(), tool, arguments, state),
+            CallArguments::Big(BigArguments(arguments)) => {
+                let (calls, id, arguments) = (calls.clone(), call.id(), arguments.clone());
+                let (tool, state) = (tool.to_owned(), state.map(str::to_owned));
+                let encode = move || calls.line(id, &tool, &arguments, state.as_deref());
+                let failed = Err(serde::ser::Error::custom("the call can't be written"));
+                let big = self.link.big_messages(&self.provider);
+                big.run(failed, encode).await
             }
         };
-        cancellation.id = None;
-        let answer = answer.unwrap_or(Err(ServiceError::TransportClosed))?;
-        let big = big_result.take().map(ServerResult::CallToolResult);
-        Ok(big.unwrap_or(answer))
+        let line = line.map_err(|error| self.garbage(error.to_string()))?;
+        // Before the call is sent: its server may report at once.
+        let reports = watcher.map(|show| (show, self.link.progress.follow(call.progress_token())));
+        if let Err(error) = call.send(line) {
+            return Err(self.not_sent(&error).await);
+        }
+        let answer = match reports {
+            None => call.answer().await,
+            Some((show, mut reports)) => loop {
+                tokio::select! {
+                    biased;
+                    progress = reports.next() => show(&self.redact_progress(progress)),
+                    answer = call.answer() => break answer,
+                }
+            },
+        };
+        answer.ok_or_else(|| self.end_reason())
     }
 
     /// A server may repeat the credential that it was given.
@@ -388,19 +387,10 @@ impl Session {
 
     async fn failure(&self, error: &ServiceError) -> McpError {
         match error {
-            ServiceError::McpError(error) => McpError::Protocol {
-                code: error.code.0,
-                message: error.message.to_string(),
-            },
-            ServiceError::TransportSend(sent) if is_queue_full(sent.error.as_ref()) => self.busy(),
+            ServiceError::McpError(error) => refused(error),
             ServiceError::TransportSend(sent) => match client_failure(sent.error.as_ref()) {
                 Some(failure) => failure,
-                None => {
-                    // Its stdin broke first; stderr may say why.
-                    let deadline = Instant::now() + STDERR_WAIT;
-                    self.link.diagnostics.wait_for_stderr(deadline).await;
-                    self.end_reason()
-                }
+                None => self.not_sent(sent.error.as_ref()).await,
             },
             ServiceError::TransportClosed | ServiceError::Cancelled { .. } => self.end_reason(),
             ServiceError::UnexpectedResponse => {
@@ -408,6 +398,17 @@ impl Session {
             }
             other => self.garbage(other.to_string()),
         }
+    }
+
+    /// The error of a message that a server over stdio didn't get.
+    async fn not_sent(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> McpError {
+        if is_queue_full(error) {
+            return self.busy();
+        }
+        // Its stdin broke first; stderr may say why.
+        let deadline = Instant::now() + STDERR_WAIT;
+        self.link.diagnostics.wait_for_stderr(deadline).await;
+        self.end_reason()
     }
 
     fn busy(&self) -> McpError {
@@ -424,25 +425,20 @@ impl Session {
     }
 }
 
-/// Tells the server that a call is cancelled, unless its answer has come.
-struct CancelOnDrop {
-    peer: Peer<RoleClient>,
-    id: Option<RequestId>,
+fn read_answer(answer: CallAnswer, native: bool) -> Result<Answered, McpError> {
+    match answer {
+        CallAnswer::Result(text) => tool_result::read(&text, native)
+            .ok_or_else(|| refused(&ErrorData::internal_error(NOT_UNDERSTOOD, None))),
+        CallAnswer::Parsed(Ok(result)) => Ok((*result).into()),
+        CallAnswer::Parsed(Err(error)) => Err(refused(&error)),
+    }
 }
 
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current())
-        else {
-            return;
-        };
-        let peer = self.peer.clone();
-        runtime.spawn(async move {
-            let reason = Some("the caller has left, or its time is over".to_owned());
-            let _ = peer
-                .notify_cancelled(CancelledNotificationParam::new(Some(id), reason))
-                .await;
-        });
+/// The server's own error.
+fn refused(error: &ErrorData) -> McpError {
+    McpError::Protocol {
+        code: error.code.0,
+        message: error.message.to_string(),
     }
 }
 

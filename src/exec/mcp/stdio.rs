@@ -1,5 +1,6 @@
 //! The stdio transport: the server is a child process of ati, and its standard streams carry one
-//! JSON-RPC message per line.
+//! JSON-RPC message per line. rmcp reads and writes through it, and calls of tools share it
+//! (calls.rs): their answers are taken out here, before rmcp sees them.
 
 use std::future::Future;
 use std::io;
@@ -12,16 +13,17 @@ use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
-use tokio::process::{ChildStderr, ChildStdout};
+use tokio::net::unix::pipe;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::McpError;
 use super::big::{self, BigMessages};
+use super::calls::{CallAnswer, StdioCalls, WaitingCalls};
 use super::diagnostics::{STDERR_WAIT, StderrLog, TransportDiagnostics};
 use super::lines::BoundedLines;
-use super::message::{LONGEST_MESSAGE, ServerMessage, classify};
+use super::message::{LONGEST_MESSAGE, ServerMessage, classify, plain_answer};
 use super::outbox::{Outbox, outbox};
 use super::progress::ProgressRoutes;
 use super::session::SessionLink;
@@ -38,7 +40,7 @@ pub struct StdioTransport {
     provider: Arc<str>,
     /// None once the transport is closed.
     outbox: Option<Outbox>,
-    stdout: BoundedLines<ChildStdout>,
+    stdout: BoundedLines<pipe::Receiver>,
     big: BigMessages,
     /// A big line that is being parsed on another thread. Kept here because rmcp may drop a
     /// `receive` and start another, which goes on with it.
@@ -47,6 +49,7 @@ pub struct StdioTransport {
     stderr_deadline: Option<Instant>,
     diagnostics: Arc<TransportDiagnostics>,
     progress: Arc<ProgressRoutes>,
+    waiting: Arc<WaitingCalls>,
     attachment: Arc<Attachment>,
     /// The `server/discover` request that is under way.
     probe: Option<RequestId>,
@@ -61,6 +64,7 @@ pub struct StdioTransport {
 impl Drop for StdioTransport {
     fn drop(&mut self) {
         self.writer.abort();
+        self.waiting.end();
     }
 }
 
@@ -86,11 +90,18 @@ impl StdioTransport {
             stderr_deadline: None,
             diagnostics: link.diagnostics.clone(),
             progress: link.progress.clone(),
+            waiting: Arc::default(),
             attachment,
             probe: None,
             abandoned_probe: None,
             _lifeline: streams.lifeline,
         }
+    }
+
+    /// The way for calls of tools, for as long as the transport lasts.
+    pub fn calls(&self) -> Option<StdioCalls> {
+        let outbox = self.outbox.clone()?;
+        Some(StdioCalls::new(outbox, self.waiting.clone()))
     }
 
     /// The last lines on stderr say why a server ended, and may be read after the end of stdout.
@@ -109,6 +120,22 @@ impl StdioTransport {
             McpError::Ended { provider, what }
         };
         self.diagnostics.set_cause(cause);
+        // Their callers are told the cause.
+        self.waiting.end();
+    }
+
+    /// Gives plain answers to their calls, until there is something else to read.
+    async fn deliver_answers(&mut self) {
+        while self.stdout.wait().await {
+            let waiting = &self.waiting;
+            let done = |line: &[u8]| is_delivered(line, waiting);
+            while self.stdout.skip_if(big::SMALL, done) {
+                self.diagnostics.add_json_rpc();
+            }
+            if self.stdout.has_unread() {
+                return;
+            }
+        }
     }
 
     /// What rmcp receives for a line, if anything. None ends the session.
@@ -127,7 +154,11 @@ impl StdioTransport {
         self.diagnostics.add_json_rpc();
         match message {
             ServerMessage::Message(message) if self.answers_abandoned_probe(&message) => {}
-            ServerMessage::Message(message) => return ControlFlow::Break(Some(*message)),
+            ServerMessage::Message(message) => {
+                if let Some(message) = self.waiting.deliver_parsed(message) {
+                    return ControlFlow::Break(Some(*message));
+                }
+            }
             ServerMessage::Progress(progress) => self.progress.route(progress),
             ServerMessage::Ignored | ServerMessage::Garbage => {}
             // A server that asks without reading the answers would fill the queue.
@@ -155,6 +186,14 @@ impl StdioTransport {
         }
         late
     }
+}
+
+/// Whether the line is a plain answer to a call, which has it now.
+fn is_delivered(line: &[u8], waiting: &WaitingCalls) -> bool {
+    let Some((id, result)) = plain_answer(line.trim_ascii()) else {
+        return false;
+    };
+    waiting.deliver(id, || CallAnswer::Result(result.into()))
 }
 
 /// One line of a server.
@@ -214,6 +253,7 @@ impl Transport<RoleClient> for StdioTransport {
                     ControlFlow::Break(received) => return received,
                 }
             }
+            self.deliver_answers().await;
             let line = match self.stdout.next().await {
                 Ok(Some(line)) => line,
                 Ok(None) => {
@@ -226,13 +266,19 @@ impl Transport<RoleClient> for StdioTransport {
                     return None;
                 }
             };
-            let attachment = self.attachment.clone();
             if line.len() > big::SMALL {
+                let attachment = self.attachment.clone();
                 let parse = move || ParsedLine::new(&line.into_bytes(), &attachment);
                 self.parsing = Some(self.big.clone().run(ParsedLine::Empty, parse).boxed());
                 continue;
             }
-            let parsed = ParsedLine::new(&line.into_bytes(), &attachment);
+            let line = line.into_bytes();
+            // It came in pieces.
+            if is_delivered(&line, &self.waiting) {
+                self.diagnostics.add_json_rpc();
+                continue;
+            }
+            let parsed = ParsedLine::new(&line, &self.attachment);
             if let ControlFlow::Break(received) = self.take(parsed) {
                 return received;
             }
@@ -242,6 +288,7 @@ impl Transport<RoleClient> for StdioTransport {
     async fn close(&mut self) -> io::Result<()> {
         self.outbox = None;
         self.writer.abort();
+        self.waiting.end();
         Ok(())
     }
 }
@@ -249,7 +296,7 @@ impl Transport<RoleClient> for StdioTransport {
 /// Keeps the last lines of stderr for errors, and logs all of them for debugging.
 pub(super) async fn read_stderr(
     provider: Arc<str>,
-    stderr: ChildStderr,
+    stderr: pipe::Receiver,
     attachment: Arc<Attachment>,
     log: StderrLog,
 ) {

@@ -207,3 +207,45 @@ async fn full_pool_evicts_an_unused_session_or_refuses() {
     used.pop();
     assert!(get(MOST_SESSIONS).await.is_ok());
 }
+
+/// Runtimes of one thread each, as workers have them.
+fn worker_runtimes(count: usize) -> Vec<Handle> {
+    let start = |number: usize| {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().build().unwrap();
+        let handle = runtime.handle().clone();
+        let thread = std::thread::Builder::new().name(format!("home-{number}"));
+        thread
+            .spawn(move || runtime.block_on(std::future::pending::<()>()))
+            .unwrap();
+        handle
+    };
+    (0..count).map(start).collect()
+}
+
+/// The thread that a new session under this key is opened on.
+async fn home_of(pool: &TestPool, key: Key) -> String {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let open = move |note: u32| async move {
+        let thread = std::thread::current();
+        let _ = tell.send(thread.name().unwrap_or_default().to_owned());
+        Ok((session(0), note))
+    };
+    pool.get(key, full, open).await.unwrap();
+    told.await.unwrap()
+}
+
+#[tokio::test]
+async fn session_lives_on_the_worker_that_asks_and_otherwise_on_each_in_turn() {
+    let pool = Arc::new(TestPool::default());
+    let own = std::thread::current().name().unwrap().to_owned();
+    assert_eq!(home_of(&pool, [0; 32]).await, own);
+    let workers = worker_runtimes(2);
+    pool.live_on(workers.clone());
+    assert_eq!(home_of(&pool, [1; 32]).await, "home-0");
+    assert_eq!(home_of(&pool, [2; 32]).await, "home-1");
+    assert_eq!(home_of(&pool, [3; 32]).await, "home-0");
+    let asking = pool.clone();
+    let asked = workers[1].spawn(async move { home_of(&asking, [4; 32]).await });
+    assert_eq!(asked.await.unwrap(), "home-1");
+}

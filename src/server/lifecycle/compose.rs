@@ -89,6 +89,9 @@ impl Composed {
             true
         });
         let workers = workers::start(&shared)?;
+        let runtimes = workers.iter().map(|worker| worker.runtime.clone());
+        let sessions = &shared.services.runtime.sessions;
+        sessions.live_on(runtimes.collect());
         let handover_listeners = HandoverListeners::new(named_sockets(&server, &settings)?);
         Ok(Composed {
             settings,

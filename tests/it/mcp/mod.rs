@@ -12,6 +12,7 @@ mod over_http;
 mod processes;
 mod run_as;
 mod session_log;
+mod threads;
 
 use std::io::Write;
 use std::net::TcpStream;

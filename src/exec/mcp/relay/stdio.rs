@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use tokio::process::ChildStdout;
+use tokio::net::unix::pipe;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -218,7 +218,7 @@ fn own_request(text: &[u8], own: u64, token: Option<&str>) -> Option<Vec<u8>> {
 
 struct Reader {
     provider: Arc<str>,
-    lines: BoundedLines<ChildStdout>,
+    lines: BoundedLines<pipe::Receiver>,
     routes: Arc<Routes>,
     outbox: Outbox,
     attachment: Arc<Attachment>,
