@@ -11,6 +11,7 @@ mod mcp_provider;
 mod pace;
 pub mod providers;
 mod reply;
+mod skills;
 mod tools;
 
 use std::sync::Arc;
@@ -127,12 +128,12 @@ pub async fn answer(
         | Builtin::AdminKeysBulkRevoke
         | Builtin::AdminKey => Err(Refusal::AdminStoreMissing),
         Builtin::Help if !snapshot.catalog.has("_llm") => Err(Refusal::HelpNotConfigured),
+        Builtin::Skills => skills::list(&request, identity()?, snapshot),
+        Builtin::Skill => skills::one(&request, identity()?, snapshot).await,
+        Builtin::SkillBundle => skills::bundle(&request, identity()?, snapshot).await,
+        Builtin::SkillsBundle => skills::bundles(request, identity()?, snapshot).await,
+        Builtin::SkillsResolve => skills::resolve(request, identity()?, snapshot).await,
         Builtin::Help
-        | Builtin::Skills
-        | Builtin::SkillsResolve
-        | Builtin::SkillsBundle
-        | Builtin::Skill
-        | Builtin::SkillBundle
         | Builtin::RemoteCatalog
         | Builtin::RemoteSkill
         | Builtin::RemoteResources

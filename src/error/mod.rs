@@ -12,6 +12,7 @@ mod http1;
 mod problem;
 mod refusal;
 mod rpc;
+mod skill;
 mod success;
 mod verdict;
 
@@ -22,5 +23,6 @@ pub use http1::{header_too_large_response, too_many_connections_response};
 pub use problem::{Advice, Intro, Problem, Weight};
 pub use refusal::{AfterRefusal, Refusal, RefusalBody, UpstreamFault};
 pub use rpc::{RpcError, RpcRefusal};
+pub use skill::SkillRefusal;
 pub use success::Success;
 pub use verdict::{BearerFault, TokenFault, Verdict};

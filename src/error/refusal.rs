@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 
-use super::{BearerFault, CallError, RpcRefusal, Shortage, UpstreamFailure, Verdict};
+use super::{BearerFault, CallError, RpcRefusal, Shortage, SkillRefusal, UpstreamFailure, Verdict};
 
 /// Why a request was not served. The only place where an error status is chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub enum Refusal {
     HelpNotConfigured,
     /// A tool that doesn't exist, or that this caller may not see.
     NoSuchTool(String),
+    /// A skill that isn't there, or can't be given out: `/skills`.
+    Skill(Box<SkillRefusal>),
     /// A tool call that ended without a result.
     Call(Box<CallError>),
     /// `/mcp/{provider}` of a provider that isn't there, or is no MCP server.
@@ -177,6 +179,7 @@ impl Refusal {
             }
             Refusal::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Refusal::Rpc(refusal) => refusal.status(),
+            Refusal::Skill(refusal) => refusal.status(),
             Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::Upstream(fault) if fault.is_timeout() => StatusCode::GATEWAY_TIMEOUT,
             Refusal::Upstream(_) => StatusCode::BAD_GATEWAY,
@@ -257,6 +260,7 @@ impl Refusal {
             }
             Refusal::Call(error) => RefusalBody::Call(error.clone()),
             Refusal::Rpc(refusal) => RefusalBody::Rpc(refusal.body()),
+            Refusal::Skill(refusal) => refusal.body(),
             Refusal::NotJson => {
                 RefusalBody::Text("Expected request with `Content-Type: application/json`".into())
             }
@@ -300,6 +304,7 @@ impl Refusal {
             | Refusal::HelpNotConfigured
             | Refusal::NoSuchTool(_)
             | Refusal::NoSuchProvider(_)
+            | Refusal::Skill(_)
             | Refusal::NotJson
             | Refusal::OriginDenied
             | Refusal::NotImplemented(_)
@@ -335,6 +340,7 @@ impl Refusal {
             Refusal::NoSuchProvider(_) => "no_such_provider",
             Refusal::Call(error) | Refusal::File(error) => error.outcome(),
             Refusal::Rpc(refusal) => refusal.error.label(),
+            Refusal::Skill(refusal) => refusal.label(),
             Refusal::NotJson => "not_json",
             Refusal::OriginDenied => "origin_denied",
             Refusal::NotImplemented(_) => "not_implemented",
@@ -406,6 +412,7 @@ impl Refusal {
             | Refusal::PathDenied
             | Refusal::HelpNotConfigured
             | Refusal::NoSuchTool(_)
+            | Refusal::Skill(_)
             | Refusal::NoSuchProvider(_)
             | Refusal::NotImplemented(_) => AfterRefusal::KeepOpen,
         }

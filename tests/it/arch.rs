@@ -34,6 +34,7 @@ const LAYERS: &[&[&str]] = &[
     &["runtime"],
     &["catalog", "route"],
     &["exec"],
+    &["skills"],
     &["snapshot"],
     &["filters"],
     &["call"],
@@ -322,6 +323,7 @@ fn rooms_that_a_reload_reads_with_open_files_in_one_place() {
         "config/",
         "egress/",
         "keyring/",
+        "skills/",
         "snapshot/",
     ];
     // Commands read the caller's own token and secret.
