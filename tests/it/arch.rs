@@ -66,7 +66,7 @@ const SECRETS: &[&str] = &[
     "exec/credentials/generator.rs",
     "exec/credentials/service_account.rs",
     "exec/files/s3.rs",
-    "exec/files/sigv4.rs",
+    "exec/sigv4.rs",
     "call/credentials.rs",
     "call/files.rs",
     "call/mcp.rs",
