@@ -11,6 +11,7 @@ mod mcp_provider;
 mod pace;
 pub mod providers;
 mod reply;
+mod skillati;
 mod skills;
 mod tools;
 
@@ -33,6 +34,7 @@ use crate::exec::cli::Surroundings;
 use crate::filters::Admitted;
 use crate::request_id::RequestId;
 use crate::route::Builtin;
+use crate::skills::remote::RemoteSkills;
 use crate::snapshot::Snapshot;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
@@ -53,6 +55,8 @@ pub struct Services {
     pub mcp_calls: RunningCalls,
     /// Clients of MCP servers that they speak to themselves.
     pub provider_sessions: ProviderSessions,
+    /// What the remote catalogue of skills answered.
+    pub remote_skills: RemoteSkills,
 }
 
 /// The context of calls that this process serves.
@@ -133,12 +137,14 @@ pub async fn answer(
         Builtin::SkillBundle => skills::bundle(&request, identity()?, snapshot).await,
         Builtin::SkillsBundle => skills::bundles(request, identity()?, snapshot).await,
         Builtin::SkillsResolve => skills::resolve(request, identity()?, snapshot).await,
-        Builtin::Help
-        | Builtin::RemoteCatalog
+        Builtin::RemoteCatalog
         | Builtin::RemoteSkill
         | Builtin::RemoteResources
         | Builtin::RemoteFile
         | Builtin::RemoteReferences
-        | Builtin::RemoteReference => Err(Refusal::NotImplemented(builtin.label())),
+        | Builtin::RemoteReference => {
+            skillati::answer(builtin, &request, identity()?, snapshot, services).await
+        }
+        Builtin::Help => Err(Refusal::NotImplemented(builtin.label())),
     }
 }

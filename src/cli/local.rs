@@ -315,6 +315,7 @@ impl Local {
                 counting: Counting::InFile,
                 mcp_calls: RunningCalls::default(),
                 provider_sessions: ProviderSessions::default(),
+                remote_skills: crate::skills::remote::RemoteSkills::default(),
             },
             snapshot,
         };

@@ -6,7 +6,10 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 
-use super::{BearerFault, CallError, RpcRefusal, Shortage, SkillRefusal, UpstreamFailure, Verdict};
+use super::{
+    BearerFault, CallError, RemoteSkillError, RpcRefusal, Shortage, SkillRefusal, UpstreamFailure,
+    Verdict,
+};
 
 /// Why a request was not served. The only place where an error status is chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +72,8 @@ pub enum Refusal {
     OriginDenied,
     /// A file that can't be taken, or isn't there: `/files`.
     File(Box<CallError>),
+    /// No answer about a skill of the remote catalogue: `/skillati`.
+    RemoteSkill(Box<RemoteSkillError>),
     /// An endpoint of the contract that this build doesn't serve yet, by its path.
     NotImplemented(&'static str),
     /// A defect of ati. The reason is in the log.
@@ -180,6 +185,7 @@ impl Refusal {
             Refusal::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Refusal::Rpc(refusal) => refusal.status(),
             Refusal::Skill(refusal) => refusal.status(),
+            Refusal::RemoteSkill(error) => error.status(),
             Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::Upstream(fault) if fault.is_timeout() => StatusCode::GATEWAY_TIMEOUT,
             Refusal::Upstream(_) => StatusCode::BAD_GATEWAY,
@@ -266,6 +272,7 @@ impl Refusal {
             }
             Refusal::OriginDenied => RefusalBody::Text("forbidden: origin not allowed".into()),
             Refusal::File(error) => RefusalBody::Json(error.to_string().into()),
+            Refusal::RemoteSkill(error) => RefusalBody::Json(error.to_string().into()),
             Refusal::NotImplemented(path) => {
                 RefusalBody::Json(format!("not implemented: {path}").into())
             }
@@ -307,6 +314,7 @@ impl Refusal {
             | Refusal::Skill(_)
             | Refusal::NotJson
             | Refusal::OriginDenied
+            | Refusal::RemoteSkill(_)
             | Refusal::NotImplemented(_)
             | Refusal::Internal => None,
         }
@@ -343,6 +351,7 @@ impl Refusal {
             Refusal::Skill(refusal) => refusal.label(),
             Refusal::NotJson => "not_json",
             Refusal::OriginDenied => "origin_denied",
+            Refusal::RemoteSkill(error) => error.label(),
             Refusal::NotImplemented(_) => "not_implemented",
             Refusal::Internal => "internal",
         }
@@ -353,6 +362,8 @@ impl Refusal {
         if let Refusal::Upstream(fault) = self {
             Some(UpstreamFailure::new(fault.kind()))
         } else if let Refusal::Call(error) = self {
+            error.upstream_failure()
+        } else if let Refusal::RemoteSkill(error) = self {
             error.upstream_failure()
         } else {
             None
@@ -414,6 +425,7 @@ impl Refusal {
             | Refusal::NoSuchTool(_)
             | Refusal::Skill(_)
             | Refusal::NoSuchProvider(_)
+            | Refusal::RemoteSkill(_)
             | Refusal::NotImplemented(_) => AfterRefusal::KeepOpen,
         }
     }

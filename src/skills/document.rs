@@ -262,6 +262,12 @@ impl<'a> Document<'a> {
     }
 }
 
+/// The front-matter of a document as a map, every entry as it is written. None where there is none
+/// that can be read.
+pub fn front_matter_of(text: &str) -> Option<Map<String, Value>> {
+    Document::split(text).front.and_then(front_matter)
+}
+
 /// The front-matter as a map. None where it isn't YAML, or no map.
 fn front_matter(text: &str) -> Option<Map<String, Value>> {
     if text.len() > LONGEST_FRONT_MATTER {

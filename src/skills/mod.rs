@@ -9,6 +9,7 @@ mod grants;
 pub mod integrity;
 mod name;
 mod registry;
+pub mod remote;
 pub mod search;
 mod shipped;
 

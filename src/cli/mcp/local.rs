@@ -62,6 +62,7 @@ impl LocalServer {
             counting: Counting::InFile,
             mcp_calls: RunningCalls::default(),
             provider_sessions: ProviderSessions::default(),
+            remote_skills: crate::skills::remote::RemoteSkills::default(),
         };
         Ok(LocalServer {
             current,
