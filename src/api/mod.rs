@@ -35,6 +35,7 @@ use crate::filters::Admitted;
 use crate::request_id::RequestId;
 use crate::route::Builtin;
 use crate::skills::remote::RemoteSkills;
+use crate::skills::served::Manifests;
 use crate::snapshot::Snapshot;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
@@ -57,6 +58,8 @@ pub struct Services {
     pub provider_sessions: ProviderSessions,
     /// What the remote catalogue of skills answered.
     pub remote_skills: RemoteSkills,
+    /// Digests of the files of installed skills.
+    pub skill_files: Manifests,
 }
 
 /// The context of calls that this process serves.

@@ -316,6 +316,7 @@ impl Local {
                 mcp_calls: RunningCalls::default(),
                 provider_sessions: ProviderSessions::default(),
                 remote_skills: crate::skills::remote::RemoteSkills::default(),
+                skill_files: crate::skills::served::Manifests::default(),
             },
             snapshot,
         };

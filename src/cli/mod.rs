@@ -285,7 +285,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Complete { words } => Ok(complete::run(words)),
         Command::Man(args) => man::run(&args),
         Command::Skill(words) => words.refuse("ati skill"),
-        Command::Skillati(command) => skillati::run(command, format, asked),
+        Command::Skillati(command) => skillati::run(command, format),
         Command::Assist(words) => words.refuse("ati assist"),
         Command::Plan(words) => words.refuse("ati plan"),
         Command::Mcp(command) => mcp::run(&command),

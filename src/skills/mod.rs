@@ -11,6 +11,7 @@ mod name;
 mod registry;
 pub mod remote;
 pub mod search;
+pub mod served;
 mod shipped;
 
 pub use document::{Format, Skill};

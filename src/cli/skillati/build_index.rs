@@ -27,7 +27,7 @@ pub struct Args {
     output_file: Option<PathBuf>,
 }
 
-pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
+pub fn run(args: &Args, format: Format) -> Result<u8, Failure> {
     let folder = args.source.as_ref().or(args.source_dir.as_ref());
     let folder: &Path = folder.map_or(Path::new("."), PathBuf::as_path);
     let now = OffsetDateTime::now_utc();
@@ -52,7 +52,7 @@ pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
         .map_err(|e| file_failure(Code::InvalidValue, path, e))?;
     let shown = path.display().to_string();
     output::lines_or_value(
-        asked,
+        Some(format),
         || {
             output::line(&format!("Wrote {shown} ({} skills)", built.count));
             for warning in &built.warnings {

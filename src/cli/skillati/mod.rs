@@ -58,9 +58,9 @@ pub enum Command {
     BuildIndex(build_index::Args),
 }
 
-pub fn run(command: Command, format: Format, asked: Option<Format>) -> Result<u8, Failure> {
+pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
     if let Command::BuildIndex(args) = &command {
-        return build_index::run(args, asked);
+        return build_index::run(args, format);
     }
     if is_disabled() {
         let message = "Skills are pre-installed in this environment. Use the host's own Skill \

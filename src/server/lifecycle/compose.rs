@@ -69,6 +69,7 @@ impl Composed {
                 mcp_calls: RunningCalls::default(),
                 provider_sessions: ProviderSessions::default(),
                 remote_skills: crate::skills::remote::RemoteSkills::default(),
+                skill_files: crate::skills::served::Manifests::default(),
             }),
             provider_states,
             most_connections: server.most_connections,

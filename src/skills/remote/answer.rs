@@ -45,7 +45,7 @@ pub struct Viewer<'a> {
 
 impl Viewer<'_> {
     /// One that the catalogue doesn't list must be named by a scope.
-    fn sees(&self, name: &str, skill: Option<&Skill>) -> bool {
+    pub fn sees(&self, name: &str, skill: Option<&Skill>) -> bool {
         let open = match skill {
             Some(skill) => self.grants.open(name, &skill.bindings),
             None => self.grants.names(name),
@@ -191,6 +191,12 @@ impl Reader {
             }
         }
         Ok(Answer::new(&body, &served))
+    }
+
+    /// A file of a skill that the caller was found to see.
+    pub async fn content(&self, name: &str, path: &str) -> Result<Vec<u8>, RemoteSkillError> {
+        let served = self.file(name, path).await?;
+        Ok(served.value.content.clone())
     }
 
     /// The catalogue, if the caller sees this skill. One that is hidden and one that doesn't exist

@@ -7,10 +7,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::catalogue::directory;
-use super::manifest::{FileDigest, SkillFiles};
 use super::path::resolve;
 use super::source::{LARGEST_FILE, entry};
 use crate::error::Problem;
+use crate::skills::served::{FileDigest, SkillFiles};
 use crate::skills::{self, DOCUMENT, METADATA, is_skill_name};
 
 /// The index, and what was left out of it.

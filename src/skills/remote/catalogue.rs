@@ -1,11 +1,12 @@
 //! The catalogue: what a registry says about its skills, from an index or from their documents.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::manifest::SkillFiles;
 use super::path::resolve;
+use crate::skills::served::SkillFiles;
 use crate::skills::{Bindings, is_skill_name};
 
 /// Skills of one catalogue.
@@ -41,7 +42,7 @@ pub struct Skill {
     /// Its files without SKILL.md and skill.toml. None: only the registry can tell.
     pub resources: Option<Vec<String>>,
     /// Digests of its files, where the index has them.
-    pub files: Option<SkillFiles>,
+    pub files: Option<Arc<SkillFiles>>,
 }
 
 impl Skill {
@@ -62,7 +63,7 @@ impl Skill {
             entry,
             text: text.into(),
             resources,
-            files,
+            files: files.map(Arc::new),
         }
     }
 }
@@ -206,9 +207,12 @@ fn read_skill(value: serde_json::Value) -> Option<Skill> {
     if !is_skill_name(&entry.name) {
         return None;
     }
+    let is_inside = |path: &str| resolve(&entry.name, path).is_ok_and(|place| place.path == path);
+    let files = raw.files;
+    let files = files.filter(|files| files.digests.keys().all(|path| is_inside(path)));
     let complete = raw.resources_complete.unwrap_or(true);
     let resources = raw.resources.filter(|_| complete).map(|mut paths| {
-        paths.retain(|path| resolve(&entry.name, path).is_ok_and(|place| place.path == *path));
+        paths.retain(|path| is_inside(path));
         paths.sort();
         paths.dedup();
         paths
@@ -223,7 +227,7 @@ fn read_skill(value: serde_json::Value) -> Option<Skill> {
         providers: entry.providers,
         categories: entry.categories,
     };
-    Some(Skill::new(entry, resources, raw.files))
+    Some(Skill::new(entry, resources, files))
 }
 
 #[cfg(test)]
