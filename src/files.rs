@@ -6,6 +6,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+
 /// Bytes of a file that people write: manifests, settings, certificates, lists of keys.
 const LARGEST: u64 = 16 << 20;
 
@@ -30,8 +33,12 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// A whole file of at most `limit` bytes.
 pub fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    read_limited(open(path)?, limit)
+}
+
+fn read_limited(file: File, limit: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    open(path)?.take(limit + 1).read_to_end(&mut content)?;
+    file.take(limit + 1).read_to_end(&mut content)?;
     if content.len() as u64 > limit {
         let message = format!("it has more than {limit} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
@@ -43,6 +50,41 @@ pub fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 pub fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(read(path)?)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+}
+
+/// A regular file below `root`. No link leads out of the folder, and neither does `..`.
+pub fn open_beneath(root: &Path, relative: &Path) -> io::Result<File> {
+    let folder = File::open(root)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let file = match openat2(&folder, relative, flags, Mode::empty(), resolve) {
+        Ok(file) => File::from(file),
+        // A sandbox around ati may not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => open_checked(root, relative)?,
+        Err(Errno::XDEV | Errno::LOOP) => {
+            return Err(io::Error::other("it leads out of its folder"));
+        }
+        Err(e) => return Err(e.into()),
+    };
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is no regular file"))
+    }
+}
+
+/// The same with the calls that every kernel has.
+fn open_checked(root: &Path, relative: &Path) -> io::Result<File> {
+    let real = root.join(relative).canonicalize()?;
+    match relative.is_relative() && real.starts_with(root.canonicalize()?) {
+        true => open(&real),
+        false => Err(io::Error::other("it leads out of its folder")),
+    }
+}
+
+/// The whole content of a file below `root`, of at most `limit` bytes.
+pub fn read_beneath(root: &Path, relative: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    read_limited(open_beneath(root, relative)?, limit)
 }
 
 /// Replaces `path` by `content`: readers see the whole old file or the whole new one, with this

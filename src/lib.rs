@@ -12,8 +12,8 @@
 //! Each room may use those below it and none above:
 //!
 //! ```text
-//! cli -> server -> gateway -> api -> call -> filters -> snapshot -> exec -> catalog | route
-//!     -> runtime -> config -> credential -> auth | egress -> keyring
+//! cli -> server -> gateway -> api -> call -> filters -> snapshot -> skills -> exec
+//!     -> catalog | route -> runtime -> config -> credential -> auth | egress -> keyring
 //!     -> the base modules, from clock to text
 //! ```
 //!
@@ -36,6 +36,8 @@ pub mod api;
 pub mod call;
 
 pub mod snapshot;
+
+pub mod skills;
 
 pub mod route;
 

@@ -24,7 +24,7 @@ pub(super) fn answer(request: &Request, snapshot: &Snapshot) -> Result<Reply, Re
         version: env!("CARGO_PKG_VERSION"),
         tools: snapshot.catalog.public_count(),
         providers: snapshot.catalog.providers().len(),
-        skills: 0,
+        skills: snapshot.skills.len(),
         auth: snapshot.auth(),
         db: "disabled",
     };

@@ -11,6 +11,8 @@ mod mcp_provider;
 mod pace;
 pub mod providers;
 mod reply;
+mod skillati;
+mod skills;
 mod tools;
 
 use std::sync::Arc;
@@ -32,6 +34,8 @@ use crate::exec::cli::Surroundings;
 use crate::filters::Admitted;
 use crate::request_id::RequestId;
 use crate::route::Builtin;
+use crate::skills::remote::RemoteSkills;
+use crate::skills::served::Manifests;
 use crate::snapshot::Snapshot;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
@@ -52,6 +56,10 @@ pub struct Services {
     pub mcp_calls: RunningCalls,
     /// Clients of MCP servers that they speak to themselves.
     pub provider_sessions: ProviderSessions,
+    /// What the remote catalogue of skills answered.
+    pub remote_skills: RemoteSkills,
+    /// Digests of the files of installed skills.
+    pub skill_files: Manifests,
 }
 
 /// The context of calls that this process serves.
@@ -127,17 +135,19 @@ pub async fn answer(
         | Builtin::AdminKeysBulkRevoke
         | Builtin::AdminKey => Err(Refusal::AdminStoreMissing),
         Builtin::Help if !snapshot.catalog.has("_llm") => Err(Refusal::HelpNotConfigured),
-        Builtin::Help
-        | Builtin::Skills
-        | Builtin::SkillsResolve
-        | Builtin::SkillsBundle
-        | Builtin::Skill
-        | Builtin::SkillBundle
-        | Builtin::RemoteCatalog
+        Builtin::Skills => skills::list(&request, identity()?, snapshot),
+        Builtin::Skill => skills::one(&request, identity()?, snapshot).await,
+        Builtin::SkillBundle => skills::bundle(&request, identity()?, snapshot).await,
+        Builtin::SkillsBundle => skills::bundles(request, identity()?, snapshot).await,
+        Builtin::SkillsResolve => skills::resolve(request, identity()?, snapshot).await,
+        Builtin::RemoteCatalog
         | Builtin::RemoteSkill
         | Builtin::RemoteResources
         | Builtin::RemoteFile
         | Builtin::RemoteReferences
-        | Builtin::RemoteReference => Err(Refusal::NotImplemented(builtin.label())),
+        | Builtin::RemoteReference => {
+            skillati::answer(builtin, &request, identity()?, snapshot, services).await
+        }
+        Builtin::Help => Err(Refusal::NotImplemented(builtin.label())),
     }
 }

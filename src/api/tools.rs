@@ -33,10 +33,10 @@ pub(super) fn list(
     };
     let visible = snapshot.catalog.visible(&identity.scopes).filter(wanted);
     let items: Vec<Value> = match query.filter(|query| !query.trim().is_empty()) {
-        None => visible.map(|tool| item(tool)).collect(),
+        None => visible.map(|tool| item(tool, snapshot)).collect(),
         Some(query) => {
             let found = search::search(visible, &query);
-            found.into_iter().map(|tool| item(tool)).collect()
+            found.into_iter().map(|tool| item(tool, snapshot)).collect()
         }
     };
     Reply::json(request.id, &items)
@@ -71,7 +71,7 @@ pub(super) fn one(
         "endpoint": tool.invocation.listed_endpoint(),
         "tags": tool.tags,
         "hint": tool.hint,
-        "skills": tool.provider.skills,
+        "skills": snapshot.skills.names_for(tool),
         "input_schema": tool.input_schema(),
         "scope": tool.scope,
         "category": tool.provider.category,
@@ -83,14 +83,14 @@ pub(super) fn one(
     Reply::json(request.id, &described)
 }
 
-fn item(tool: &Tool) -> Value {
+fn item(tool: &Tool, snapshot: &Snapshot) -> Value {
     json!({
         "name": tool.name,
         "description": tool.description,
         "provider": tool.provider.name,
         "method": method(tool.invocation.listed_method()),
         "tags": tool.tags,
-        "skills": tool.provider.skills,
+        "skills": snapshot.skills.names_for(tool),
         "input_schema": tool.input_schema(),
         "scope": tool.scope,
         "category": tool.provider.category,

@@ -17,8 +17,9 @@ const STOP_WORDS: [&str; 34] = [
 const FUZZY: f64 = 0.8;
 const ALIKE: f64 = 0.85;
 
-struct Term {
-    text: String,
+/// A word of a query, in lower case.
+pub struct Term {
+    pub text: String,
     /// Characters of a term that is also matched fuzzily: shorter ones resemble too many words.
     fuzzy: bool,
 }
@@ -29,15 +30,28 @@ pub fn search<'a, T: AsRef<Tool> + 'a>(
     query: &str,
 ) -> Vec<&'a T> {
     let terms = terms(query);
-    let mut found: Vec<(f64, &T)> = tools
-        .filter_map(|tool| Some((score(tool.as_ref(), &terms)?, tool)))
-        .collect();
-    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut found = ranked(tools, &terms, |tool, term| {
+        let tool = tool.as_ref();
+        let haystack = tool.haystack.get_or_init(|| Haystack::new(tool));
+        haystack.points(term)
+    });
     found.truncate(MOST);
-    found.into_iter().map(|(_, tool)| tool).collect()
+    found
 }
 
-fn terms(query: &str) -> Vec<Term> {
+/// What at least half of the terms are found in, best first; ties stay in their order.
+pub fn ranked<'a, T>(
+    items: impl Iterator<Item = &'a T>,
+    terms: &[Term],
+    points: impl Fn(&T, &Term) -> f64,
+) -> Vec<&'a T> {
+    let score = |item: &'a T| Some((score(terms, |term| points(item, term))?, item));
+    let mut found: Vec<(f64, &T)> = items.filter_map(score).collect();
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    found.into_iter().map(|(_, item)| item).collect()
+}
+
+pub fn terms(query: &str) -> Vec<Term> {
     let query = &query[..query.floor_char_boundary(LONGEST_QUERY)];
     let words = || {
         query
@@ -65,11 +79,10 @@ fn terms(query: &str) -> Vec<Term> {
 }
 
 /// None where fewer than half of the terms are found.
-fn score(tool: &Tool, terms: &[Term]) -> Option<f64> {
-    let haystack = tool.haystack.get_or_init(|| Haystack::new(tool));
+fn score(terms: &[Term], points: impl Fn(&Term) -> f64) -> Option<f64> {
     let (mut total, mut matched) = (0.0, 0);
     for term in terms {
-        let points = haystack.points(term);
+        let points = points(term);
         if points > 0.0 {
             total += points;
             matched += 1;
@@ -118,7 +131,7 @@ impl Haystack {
 }
 
 /// 1 where the text contains the term, less where one of its words resembles it.
-fn in_words(text: &str, term: &Term) -> f64 {
+pub fn in_words(text: &str, term: &Term) -> f64 {
     if text.contains(&term.text) {
         return 1.0;
     }

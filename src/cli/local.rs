@@ -315,6 +315,8 @@ impl Local {
                 counting: Counting::InFile,
                 mcp_calls: RunningCalls::default(),
                 provider_sessions: ProviderSessions::default(),
+                remote_skills: crate::skills::remote::RemoteSkills::default(),
+                skill_files: crate::skills::served::Manifests::default(),
             },
             snapshot,
         };

@@ -30,6 +30,7 @@ mod remote;
 mod run;
 mod secret_input;
 mod sign;
+mod skillati;
 mod status;
 mod token;
 mod tool;
@@ -136,8 +137,9 @@ enum Command {
     /// List, read and install skills (not in this version)
     #[command(visible_alias = "skills")]
     Skill(later::Words),
-    /// Read skills of a remote registry (not in this version)
-    Skillati(later::Words),
+    /// Read skills of a remote catalogue; the same as `ati skill fetch`
+    #[command(subcommand)]
+    Skillati(skillati::Command),
     /// Ask which tools to use for a task (not in this version)
     Assist(later::Words),
     /// Make and execute plans of several tool calls (not in this version)
@@ -283,7 +285,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Complete { words } => Ok(complete::run(words)),
         Command::Man(args) => man::run(&args),
         Command::Skill(words) => words.refuse("ati skill"),
-        Command::Skillati(words) => words.refuse("ati skillati"),
+        Command::Skillati(command) => skillati::run(command, format),
         Command::Assist(words) => words.refuse("ati assist"),
         Command::Plan(words) => words.refuse("ati plan"),
         Command::Mcp(command) => mcp::run(&command),

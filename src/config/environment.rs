@@ -135,6 +135,22 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
         "File with the caller's token, where `ATI_SESSION_TOKEN` is empty.",
     ),
     (
+        "ATI_SKILL_FETCH_DISABLED",
+        "unset",
+        "`1` or `true`: `ati skill fetch` refuses to read, because skills are installed already.",
+    ),
+    (
+        "ATI_SKILL_REGISTRY",
+        "unset",
+        "The remote catalogue of skills: `gcs://<bucket>`, `s3://<bucket>`, `file:///<folder>`, \
+         `https://<host>/<path>`, or `proxy` for that of `ATI_PROXY_URL`.",
+    ),
+    (
+        "ATI_SKILL_REGISTRY_INDEX_OBJECT",
+        "`_skillati/catalog.v1.json` and two older names",
+        "Where the catalogue's index is, with commas between several places.",
+    ),
+    (
         "ATI_SSRF_PROTECTION",
         "unset",
         "`1` or `true`: tools can't connect to private or internal addresses. \
@@ -176,8 +192,20 @@ pub struct Environment {
     pub audit_file: Option<PathBuf>,
     /// `ATI_CLI_MAX_OUTPUT_BYTES`.
     pub max_captured_bytes: u64,
+    pub skill_registry: SkillRegistryVariables,
     pub problems: Vec<Problem>,
     pub warnings: Vec<Problem>,
+}
+
+/// Where skills of a remote catalogue are.
+#[derive(Debug, Clone, Default)]
+pub struct SkillRegistryVariables {
+    /// `ATI_SKILL_REGISTRY`.
+    pub url: Option<String>,
+    /// `ATI_SKILL_REGISTRY_INDEX_OBJECT`.
+    pub index: Option<String>,
+    /// `ATI_PROXY_URL`, for a server whose registry is `proxy`.
+    pub proxy: Option<String>,
 }
 
 impl Default for Environment {
@@ -199,6 +227,7 @@ impl Default for Environment {
             downloads: Allowlist::default(),
             audit_file: None,
             max_captured_bytes: MAX_CAPTURED_BYTES,
+            skill_registry: SkillRegistryVariables::default(),
             problems: Vec::new(),
             warnings: Vec::new(),
         }
@@ -229,6 +258,11 @@ impl Environment {
             audience: filled("ATI_JWT_AUDIENCE"),
             audiences: filled("ATI_JWT_ACCEPTED_AUDIENCES"),
             private_key: filled("ATI_JWT_PRIVATE_KEY").is_some(),
+            skill_registry: SkillRegistryVariables {
+                url: filled("ATI_SKILL_REGISTRY"),
+                index: filled("ATI_SKILL_REGISTRY_INDEX_OBJECT"),
+                proxy: filled("ATI_PROXY_URL"),
+            },
             ..Environment::default()
         };
         if let Some(path) = filled("ATI_KEY_FILE") {

@@ -24,6 +24,7 @@ pub use conf::listener::{
 };
 pub use conf::{
     AuditSettings, FileSettings, KeyringSettings, Limits, LogFormat, LogSettings, McpSettings,
+    SkillRegistrySettings,
 };
 pub use environment::{Environment, VARIABLES, ati_dir};
 pub use flags::Flags;
@@ -79,6 +80,7 @@ pub struct Settings {
     pub log: LogSettings,
     pub audit: AuditSettings,
     pub mcp: McpSettings,
+    pub skill_registry: SkillRegistrySettings,
     /// For the operator to read; none of them stops a start.
     pub warnings: Vec<Problem>,
 }
@@ -191,6 +193,7 @@ fn compose(
         log: conf.log.resolve(),
         audit: conf.audit.resolve(),
         mcp: conf.mcp.resolve(path, problems),
+        skill_registry: conf.skill_registry.resolve(&env.skill_registry),
         ati_dir,
         warnings,
     }

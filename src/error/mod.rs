@@ -11,7 +11,9 @@ mod file;
 mod http1;
 mod problem;
 mod refusal;
+mod remote_skill;
 mod rpc;
+mod skill;
 mod success;
 mod verdict;
 
@@ -21,6 +23,8 @@ pub use file::FileFault;
 pub use http1::{header_too_large_response, too_many_connections_response};
 pub use problem::{Advice, Intro, Problem, Weight};
 pub use refusal::{AfterRefusal, Refusal, RefusalBody, UpstreamFault};
+pub use remote_skill::RemoteSkillError;
 pub use rpc::{RpcError, RpcRefusal};
+pub use skill::SkillRefusal;
 pub use success::Success;
 pub use verdict::{BearerFault, TokenFault, Verdict};

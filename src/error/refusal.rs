@@ -6,7 +6,10 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 
-use super::{BearerFault, CallError, RpcRefusal, Shortage, UpstreamFailure, Verdict};
+use super::{
+    BearerFault, CallError, RemoteSkillError, RpcRefusal, Shortage, SkillRefusal, UpstreamFailure,
+    Verdict,
+};
 
 /// Why a request was not served. The only place where an error status is chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +58,8 @@ pub enum Refusal {
     HelpNotConfigured,
     /// A tool that doesn't exist, or that this caller may not see.
     NoSuchTool(String),
+    /// A skill that isn't there, or can't be given out: `/skills`.
+    Skill(Box<SkillRefusal>),
     /// A tool call that ended without a result.
     Call(Box<CallError>),
     /// `/mcp/{provider}` of a provider that isn't there, or is no MCP server.
@@ -67,6 +72,8 @@ pub enum Refusal {
     OriginDenied,
     /// A file that can't be taken, or isn't there: `/files`.
     File(Box<CallError>),
+    /// No answer about a skill of the remote catalogue: `/skillati`.
+    RemoteSkill(Box<RemoteSkillError>),
     /// An endpoint of the contract that this build doesn't serve yet, by its path.
     NotImplemented(&'static str),
     /// A defect of ati. The reason is in the log.
@@ -177,6 +184,8 @@ impl Refusal {
             }
             Refusal::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Refusal::Rpc(refusal) => refusal.status(),
+            Refusal::Skill(refusal) => refusal.status(),
+            Refusal::RemoteSkill(error) => error.status(),
             Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::Upstream(fault) if fault.is_timeout() => StatusCode::GATEWAY_TIMEOUT,
             Refusal::Upstream(_) => StatusCode::BAD_GATEWAY,
@@ -257,11 +266,13 @@ impl Refusal {
             }
             Refusal::Call(error) => RefusalBody::Call(error.clone()),
             Refusal::Rpc(refusal) => RefusalBody::Rpc(refusal.body()),
+            Refusal::Skill(refusal) => refusal.body(),
             Refusal::NotJson => {
                 RefusalBody::Text("Expected request with `Content-Type: application/json`".into())
             }
             Refusal::OriginDenied => RefusalBody::Text("forbidden: origin not allowed".into()),
             Refusal::File(error) => RefusalBody::Json(error.to_string().into()),
+            Refusal::RemoteSkill(error) => RefusalBody::Json(error.to_string().into()),
             Refusal::NotImplemented(path) => {
                 RefusalBody::Json(format!("not implemented: {path}").into())
             }
@@ -300,8 +311,10 @@ impl Refusal {
             | Refusal::HelpNotConfigured
             | Refusal::NoSuchTool(_)
             | Refusal::NoSuchProvider(_)
+            | Refusal::Skill(_)
             | Refusal::NotJson
             | Refusal::OriginDenied
+            | Refusal::RemoteSkill(_)
             | Refusal::NotImplemented(_)
             | Refusal::Internal => None,
         }
@@ -335,8 +348,10 @@ impl Refusal {
             Refusal::NoSuchProvider(_) => "no_such_provider",
             Refusal::Call(error) | Refusal::File(error) => error.outcome(),
             Refusal::Rpc(refusal) => refusal.error.label(),
+            Refusal::Skill(refusal) => refusal.label(),
             Refusal::NotJson => "not_json",
             Refusal::OriginDenied => "origin_denied",
+            Refusal::RemoteSkill(error) => error.label(),
             Refusal::NotImplemented(_) => "not_implemented",
             Refusal::Internal => "internal",
         }
@@ -347,6 +362,8 @@ impl Refusal {
         if let Refusal::Upstream(fault) = self {
             Some(UpstreamFailure::new(fault.kind()))
         } else if let Refusal::Call(error) = self {
+            error.upstream_failure()
+        } else if let Refusal::RemoteSkill(error) = self {
             error.upstream_failure()
         } else {
             None
@@ -406,7 +423,9 @@ impl Refusal {
             | Refusal::PathDenied
             | Refusal::HelpNotConfigured
             | Refusal::NoSuchTool(_)
+            | Refusal::Skill(_)
             | Refusal::NoSuchProvider(_)
+            | Refusal::RemoteSkill(_)
             | Refusal::NotImplemented(_) => AfterRefusal::KeepOpen,
         }
     }

@@ -11,6 +11,8 @@ pub enum Success {
     Created,
     /// The request was taken, and there is nothing to say about it.
     Accepted,
+    /// The caller has the answer already: `If-None-Match`.
+    NotModified,
 }
 
 impl Success {
@@ -19,6 +21,7 @@ impl Success {
             Success::Answered => StatusCode::OK,
             Success::Created => StatusCode::CREATED,
             Success::Accepted => StatusCode::ACCEPTED,
+            Success::NotModified => StatusCode::NOT_MODIFIED,
         }
     }
 

@@ -3,6 +3,7 @@
 //! - [`ExecContext`]: clients, limits, shared state;
 //! - [`credentials`]: the credential of one call, looked up or minted;
 //! - [`egress`]: HTTP through the guarded clients;
+//! - [`sigv4`]: signatures of requests to S3;
 //! - [`Answer`]: the result, in memory or spooled.
 //!
 //! An executor gets the credential that its tool needs, never the keyring. Executors don't import
@@ -19,6 +20,7 @@ mod incoming;
 mod json_with_files;
 pub mod mcp;
 mod progress;
+pub mod sigv4;
 mod state;
 
 pub use answer::{Answer, SpooledJson};

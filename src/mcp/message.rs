@@ -174,6 +174,8 @@ pub struct Params<'a> {
     pub request_id: Option<&'a RawValue>,
     #[serde(borrow)]
     pub notifications: Option<&'a RawValue>,
+    #[serde(borrow)]
+    capabilities: Option<&'a RawValue>,
     #[serde(borrow, rename = "_meta")]
     meta: Option<&'a RawValue>,
     #[serde(skip)]
@@ -187,6 +189,8 @@ pub struct Meta<'a> {
     pub protocol_version: Option<&'a RawValue>,
     #[serde(borrow, rename = "progressToken")]
     pub progress_token: Option<&'a RawValue>,
+    #[serde(borrow, rename = "io.modelcontextprotocol/clientCapabilities")]
+    capabilities: Option<&'a RawValue>,
 }
 
 impl<'a> Params<'a> {
@@ -207,6 +211,16 @@ impl<'a> Params<'a> {
 
     pub fn name(&self) -> Option<Cow<'a, str>> {
         self.name.and_then(text_of)
+    }
+
+    /// Whether the client says that it knows an extension: in the handshake, or with each request.
+    pub fn has_extension(&self, name: &str) -> bool {
+        let told = self.capabilities.or(self.meta_fields.capabilities);
+        let Some(text) = told.map(RawValue::get).filter(|text| text.contains(name)) else {
+            return false;
+        };
+        let told: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+        told["extensions"][name].is_object()
     }
 
     /// The token that progress is reported under: a string or a number.

@@ -13,7 +13,7 @@ mod text;
 pub use cursor::{after as cursor_after, read as read_cursor};
 pub use headers::{PARAM_PREFIX, agree, check_params, era_of_headers, header_value, meta_era};
 pub use message::{Incoming, Meta, Params, Request, failure, parse, success, text_of};
-pub use received::{ClientRequest, Received};
+pub use received::{ClientRequest, Received, SKILLS_EXTENSION};
 pub use text::PrettyText;
 
 /// Every protocol version that is spoken, newest first.

@@ -24,6 +24,10 @@ pub struct ClientRequest {
     pub era: Era,
     /// `params.name`, where that is a text.
     pub name: Option<String>,
+    /// `params.uri`, where that is a text.
+    pub uri: Option<String>,
+    /// The client says in this request that it knows the skills extension.
+    pub knows_skills: bool,
     pub arguments: Option<Box<RawValue>>,
     pub cursor: Option<Box<RawValue>>,
     pub protocol_version: Option<String>,
@@ -72,6 +76,8 @@ impl Received {
 }
 
 const CANCELLED: &str = "notifications/cancelled";
+/// Skills over MCP, SEP-2640.
+pub const SKILLS_EXTENSION: &str = "io.modelcontextprotocol/skills";
 
 fn own(request: &Request<'_>, params: &Params<'_>, era: Era) -> ClientRequest {
     let text = |raw: Option<&RawValue>| raw.and_then(text_of).map(|text| text.into_owned());
@@ -80,6 +86,8 @@ fn own(request: &Request<'_>, params: &Params<'_>, era: Era) -> ClientRequest {
         method: request.method.clone().into_owned(),
         era,
         name: text(params.name),
+        uri: text(params.uri),
+        knows_skills: params.has_extension(SKILLS_EXTENSION),
         arguments: params.arguments.map(RawValue::to_owned),
         cursor: params.cursor.map(RawValue::to_owned),
         protocol_version: text(params.protocol_version),

@@ -14,6 +14,7 @@ use crate::error::Problem;
 use crate::exec::credentials::SharedCredentials;
 use crate::keyring::{self, KeptKeys, Keyring, SIGNING_SECRET};
 use crate::route::Table;
+use crate::skills::Registry;
 
 /// RFC 7518 wants an HS256 secret to be as long as the hash.
 const SHORTEST_HS256_SECRET: usize = 32;
@@ -89,6 +90,8 @@ impl Snapshot {
             &mut report.warnings,
         );
 
+        let skills = Registry::load(&settings.ati_dir, &mut report.warnings);
+
         // A one-shot key can be read only once, so all other problems must be known before.
         if settings.keyring.places.would_spend() {
             check_routes(&manifests, &settings, &mut report);
@@ -106,6 +109,7 @@ impl Snapshot {
         warn_about_missing_keys(&catalog, &keyring, &mut report.warnings);
         let mut snapshot = Snapshot {
             routes: Arc::new(routes),
+            skills: Arc::new(skills),
             certificates: Arc::new(certificates),
             ..assemble(settings, verifier, catalog, keyring)
         };
@@ -186,6 +190,7 @@ fn assemble(
         credentials: Arc::new(SharedCredentials::new(catalog.providers().len())),
         catalog: Arc::new(catalog),
         routes: Arc::default(),
+        skills: Arc::default(),
         certificates: Arc::default(),
         resolver,
         clients: Arc::new(clients),

@@ -22,6 +22,7 @@ use crate::egress::{Clients, Resolver};
 use crate::exec::credentials::SharedCredentials;
 use crate::keyring::Keyring;
 use crate::route::Table;
+use crate::skills::Registry;
 
 /// The parts are shared: a snapshot with a new listing of tools keeps all other parts of the old
 /// one.
@@ -33,6 +34,9 @@ pub struct Snapshot {
     pub verifier: Option<Arc<Verifier>>,
     pub catalog: Arc<Catalog>,
     pub routes: Arc<Table>,
+    /// The skills of the ATI folder. Empty in the snapshot of a command, which loads them if it
+    /// shows them.
+    pub skills: Arc<Registry>,
     /// TLS certificates of the listeners.
     pub certificates: Arc<Certificates>,
     pub resolver: Arc<Resolver>,
@@ -73,6 +77,7 @@ impl Snapshot {
             verifier: None,
             catalog: Arc::default(),
             routes: Arc::default(),
+            skills: Arc::default(),
             certificates: Arc::default(),
             clients: Arc::new(Clients::new(
                 &crate::egress::Settings::default(),

@@ -35,6 +35,7 @@ const LAYERS: &[&[&str]] = &[
     &["runtime"],
     &["catalog", "route"],
     &["exec"],
+    &["skills"],
     &["snapshot"],
     &["filters"],
     &["call"],
@@ -66,7 +67,7 @@ const SECRETS: &[&str] = &[
     "exec/credentials/generator.rs",
     "exec/credentials/service_account.rs",
     "exec/files/s3.rs",
-    "exec/files/sigv4.rs",
+    "exec/sigv4.rs",
     "call/credentials.rs",
     "call/files.rs",
     "call/mcp.rs",
@@ -323,6 +324,7 @@ fn rooms_that_a_reload_reads_with_open_files_in_one_place() {
         "config/",
         "egress/",
         "keyring/",
+        "skills/",
         "snapshot/",
     ];
     // Commands read the caller's own token and secret.

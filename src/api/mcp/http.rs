@@ -21,7 +21,7 @@ use crate::api::{Body, BodyError, Reply, ReplyBody, Request, Services, StreamErr
 use crate::auth::Identity;
 use crate::call;
 use crate::error::{Refusal, RpcError, RpcRefusal, Shortage, Success};
-use crate::mcp::{self, ClientRequest, PARAM_PREFIX, Received};
+use crate::mcp::{self, ClientRequest, Era, PARAM_PREFIX, Received};
 use crate::request_id::RequestId;
 use crate::snapshot::Snapshot;
 use crate::spool::{Spool, SpoolError, Spooled};
@@ -31,6 +31,10 @@ use crate::telemetry::metrics::METRICS;
 const SLOWEST_BYTES_PER_SECOND: u64 = 256 << 10;
 /// Tells a bridge, without another request, whether the tools are still the same.
 pub const CATALOGUE: HeaderName = HeaderName::from_static("x-ati-catalogue");
+
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+/// How the ids of sessions begin in which the client knows the skills extension.
+const SKILLS_SESSION: &str = "skills-";
 
 pub async fn answer(
     request: Request,
@@ -50,7 +54,7 @@ pub async fn answer(
         return Err(Refusal::NotJson);
     }
     let text = read(body, headers, snapshot, services, id).await?;
-    let exchange = Exchange {
+    let mut exchange = Exchange {
         snapshot: snapshot.clone(),
         services: services.clone(),
         identity: identity.clone(),
@@ -61,6 +65,7 @@ pub async fn answer(
             .map(|url| String::from_utf8_lossy(url.as_bytes()).into_owned()),
         search: wants_search(&parts),
         tells_changes: false,
+        knows_skills: false,
     };
     let received = receive(text, headers, &exchange).await.map_err(refusal)?;
     let request = match received {
@@ -71,6 +76,8 @@ pub async fn answer(
         }
         Received::Nothing => return Ok(accepted()),
     };
+    exchange.knows_skills = request.knows_skills || knows_skills(headers, &request);
+    let begins_session = request.knows_skills && request.method == "initialize";
     check_params(headers, &request, snapshot).map_err(|error| refusal(request.refuse(error)))?;
     let mut reply = if request.progress_token.is_some() && accepts_events(headers) {
         let content_type = HeaderValue::from_static("text/event-stream");
@@ -90,11 +97,21 @@ pub async fn answer(
             Err(error) => return Err(refusal(request.refuse(error))),
         }
     };
+    if begins_session && let Ok(session) = HeaderValue::from_str(&format!("{SKILLS_SESSION}{id}")) {
+        reply.headers.push((SESSION, session));
+    }
     let fingerprint = HeaderValue::from_str(snapshot.catalog.fingerprint());
     if let Ok(fingerprint) = fingerprint {
         reply.headers.push((CATALOGUE, fingerprint));
     }
     Ok(reply)
+}
+
+/// Whether the session began with a client that knows the skills extension. Nothing is kept: the id
+/// of the session says it.
+fn knows_skills(headers: &HeaderMap, request: &ClientRequest) -> bool {
+    let session = headers.get(SESSION).and_then(|id| id.to_str().ok());
+    request.era == Era::Handshake && session.is_some_and(|id| id.starts_with(SKILLS_SESSION))
 }
 
 async fn answer_whole(

@@ -10,6 +10,7 @@ mod progress;
 mod render;
 mod running;
 mod search;
+mod skills;
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ use crate::auth::Identity;
 use crate::call::{self, Args};
 use crate::error::{CallError, RpcError};
 use crate::exec::Watcher;
-use crate::mcp::{ClientRequest, Era, VERSIONS, negotiate};
+use crate::mcp::{ClientRequest, Era, SKILLS_EXTENSION, VERSIONS, negotiate};
 use crate::request_id::RequestId;
 use crate::snapshot::Snapshot;
 use crate::telemetry::trail::CallTrail;
@@ -50,6 +51,8 @@ pub struct Exchange {
     pub search: bool,
     /// Whether the client is told when the tools change.
     pub tells_changes: bool,
+    /// The client has said, now or in its handshake, that it knows the skills extension.
+    pub knows_skills: bool,
 }
 
 /// The result of a request.
@@ -58,6 +61,11 @@ pub async fn respond(
     exchange: &Exchange,
     watcher: Option<Watcher<'_>>,
 ) -> Result<ResultText, RpcError> {
+    if exchange.knows_skills
+        && let Some(answered) = skills::respond(request, exchange).await
+    {
+        return answered;
+    }
     match request.method.as_str() {
         "initialize" => Ok(initialize(request, exchange)),
         "server/discover" => Ok(discover(exchange)),
@@ -98,7 +106,12 @@ fn discover(exchange: &Exchange) -> ResultText {
 }
 
 fn capabilities(exchange: &Exchange) -> Value {
-    json!({"tools": {"listChanged": exchange.tells_changes}})
+    let mut capabilities = json!({"tools": {"listChanged": exchange.tells_changes}});
+    if exchange.knows_skills {
+        capabilities["resources"] = json!({});
+        capabilities["extensions"] = json!({SKILLS_EXTENSION: {}});
+    }
+    capabilities
 }
 
 fn server_info() -> Value {

@@ -1,5 +1,7 @@
 use crate::cli::audit;
-use crate::config::{Environment, FileSettings, KeyringSettings, Settings, ToolSettings};
+use crate::config::{
+    Environment, FileSettings, KeyringSettings, Settings, SkillRegistrySettings, ToolSettings,
+};
 use crate::egress;
 use crate::keyring::Places;
 
@@ -27,6 +29,7 @@ pub fn settings(env: &Environment) -> Settings {
             max_captured_bytes: env.max_captured_bytes,
             ..ToolSettings::default()
         },
+        skill_registry: SkillRegistrySettings::default().with_environment(&env.skill_registry),
         files: FileSettings {
             // One call of one caller, with files that are on the disk already.
             spool_bytes: u64::MAX,

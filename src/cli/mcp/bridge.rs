@@ -29,12 +29,16 @@ const TIMEOUT: Duration = Duration::from_secs(3600);
 const ATTEMPTS: u32 = 5;
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
 
+const SESSION: &str = "mcp-session-id";
+
 pub struct Bridge {
     client: reqwest::Client,
     search: bool,
     refresh: Option<Duration>,
     /// What the proxy's tools are like, as far as the client knows.
     known: Mutex<Option<String>>,
+    /// The id that the proxy gave in the handshake, where it gave one.
+    session: Mutex<Option<String>>,
 }
 
 impl Bridge {
@@ -44,6 +48,7 @@ impl Bridge {
             search,
             refresh: refresh.filter(|_| !search),
             known: Mutex::new(None),
+            session: Mutex::new(None),
         })
     }
 
@@ -103,9 +108,16 @@ impl Bridge {
             post = post
                 .header("MCP-Protocol-Version", STATELESS)
                 .header("Mcp-Method", header_value(&request.method));
-            if let Some(name) = &request.name {
+            let name = match request.method.as_str() {
+                "resources/read" => &request.uri,
+                _ => &request.name,
+            };
+            if let Some(name) = name {
                 post = post.header("Mcp-Name", header_value(name));
             }
+        }
+        if let Some(session) = self.session.lock().as_deref() {
+            post = post.header(SESSION, session);
         }
         Ok(remote.send(post).await)
     }
@@ -151,6 +163,10 @@ impl Bridge {
                 return Err(Remote::refused(refused.into()).await);
             }
         };
+        if request.method == "initialize" {
+            let session = headers.get(SESSION).and_then(|id| id.to_str().ok());
+            *self.session.lock() = session.map(str::to_owned);
+        }
         if matches!(request.method.as_str(), "initialize" | "server/discover") {
             answer = self.announce(answer);
         }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -23,8 +24,10 @@ use crate::catalog::{Provider, listing_cache};
 use crate::cli::local::{self, Local};
 use crate::error::Failure;
 use crate::exec::{Progress, SharedState};
-use crate::mcp::ClientRequest;
+use crate::mcp::{ClientRequest, Era};
 use crate::request_id::RequestId;
+use crate::skills::Registry;
+use crate::skills::remote::Access;
 use crate::snapshot::Snapshot;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
@@ -41,12 +44,14 @@ pub struct LocalServer {
     states: Arc<ProviderStates>,
     identity: Arc<Identity>,
     search: bool,
+    /// The client has said so in its handshake.
+    knows_skills: AtomicBool,
 }
 
 impl LocalServer {
     pub fn new(local: Local, search: bool) -> Result<Self, Failure> {
         let identity = local.identity.clone();
-        let snapshot = with_keys(local.into_snapshot());
+        let snapshot = with_keys(with_skills(local.into_snapshot()));
         let settings = snapshot.settings.clone();
         let current = Arc::new(ArcSwap::from_pointee(snapshot));
         let states = Arc::<ProviderStates>::default();
@@ -62,6 +67,8 @@ impl LocalServer {
             counting: Counting::InFile,
             mcp_calls: RunningCalls::default(),
             provider_sessions: ProviderSessions::default(),
+            remote_skills: crate::skills::remote::RemoteSkills::default(),
+            skill_files: crate::skills::served::Manifests::default(),
         };
         Ok(LocalServer {
             current,
@@ -69,6 +76,7 @@ impl LocalServer {
             states,
             identity,
             search,
+            knows_skills: AtomicBool::new(false),
         })
     }
 
@@ -89,7 +97,7 @@ impl LocalServer {
     async fn reload(&self, client: &Client) {
         let read = tokio::task::spawn_blocking(local::read_again).await;
         let fresh = match read {
-            Ok(Ok(snapshot)) => with_keys(snapshot),
+            Ok(Ok(snapshot)) => with_keys(with_skills(snapshot)),
             Ok(Err(failure)) => {
                 let error = failure.one_line();
                 return warn!(
@@ -107,10 +115,25 @@ impl LocalServer {
     }
 }
 
+/// With the skills of this machine.
+fn with_skills(snapshot: Snapshot) -> Snapshot {
+    let mut warnings = Vec::new();
+    let skills = Registry::load(&snapshot.settings.ati_dir, &mut warnings);
+    for warning in warnings {
+        debug!("{warning}");
+    }
+    Snapshot {
+        skills: Arc::new(skills),
+        ..snapshot
+    }
+}
+
 /// With the keyring, where a tool needs one: its one-shot key must not be used up in vain.
 fn with_keys(snapshot: Snapshot) -> Snapshot {
     let mut providers = snapshot.catalog.providers().iter();
-    if !providers.any(|provider| !provider.key_names().is_empty()) {
+    let needs_keys = providers.any(|provider| !provider.key_names().is_empty())
+        || Access::needs_keys(&snapshot.settings.skill_registry);
+    if !needs_keys {
         return snapshot;
     }
     match snapshot.with_command_keyring() {
@@ -138,6 +161,15 @@ impl Server for LocalServer {
             upstream_url: None,
             search: self.search,
             tells_changes: true,
+            knows_skills: match request.era {
+                Era::Handshake if request.method == "initialize" => {
+                    self.knows_skills
+                        .store(request.knows_skills, Ordering::Release);
+                    request.knows_skills
+                }
+                Era::Handshake => self.knows_skills.load(Ordering::Acquire),
+                Era::Stateless => request.knows_skills,
+            },
         };
         let show = |progress: &Progress| {
             if let Some(token) = &request.progress_token {
@@ -202,9 +234,9 @@ impl Server for LocalServer {
     }
 }
 
-/// What tells that manifests or OpenAPI documents have changed.
+/// What tells that manifests, OpenAPI documents or skills have changed.
 fn stamp(ati_dir: &Path) -> Vec<(std::path::PathBuf, u64, Option<SystemTime>)> {
-    let folders = ["manifests", "specs"].iter();
+    let folders = ["manifests", "specs", "skills"].iter();
     let files = folders.filter_map(|folder| std::fs::read_dir(ati_dir.join(folder)).ok());
     let mut all: Vec<_> = files
         .flatten()

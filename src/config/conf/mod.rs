@@ -12,6 +12,7 @@ mod log;
 mod mcp;
 mod server;
 mod signature;
+mod skill_registry;
 mod tools;
 mod value;
 
@@ -24,6 +25,7 @@ pub use limits::Limits;
 pub use log::{LogFormat, LogSettings};
 pub use mcp::McpSettings;
 pub(super) use server::{ServerSettings, default_upgrade_socket};
+pub use skill_registry::SkillRegistrySettings;
 pub use tools::ToolSettings;
 
 use super::{Section, read_toml};
@@ -49,6 +51,7 @@ pub(super) struct Conf {
     pub(super) log: log::RawLog,
     pub(super) audit: audit::RawAudit,
     pub(super) mcp: mcp::RawMcp,
+    pub(super) skill_registry: skill_registry::RawSkillRegistry,
 }
 
 raw_section! {
@@ -90,6 +93,7 @@ impl Conf {
             log: section(&mut root, "log", path),
             audit: section(&mut root, "audit", path),
             mcp: section(&mut root, "mcp", path),
+            skill_registry: section(&mut root, "skill_registry", path),
         };
         root.finish();
         conf

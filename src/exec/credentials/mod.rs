@@ -127,7 +127,7 @@ pub async fn obtain(
             cache.get(deferred.key, mint).await
         }
         Recipe::ServiceAccount(recipe) => {
-            let mint = async || deferred.renewed(&recipe.mint(source, context).await?);
+            let mint = async || deferred.renewed(&recipe.mint(source, context.clients).await?);
             cache.get(deferred.key, mint).await
         }
         Recipe::Generator(recipe) => {

@@ -17,11 +17,11 @@ use super::Minted;
 use super::oauth::{LONGEST_ANSWER, TIMEOUT, complaint, refused, token_of};
 use crate::catalog::files::is_confidential;
 use crate::clock::unix_now;
-use crate::credential::CredentialError;
-use crate::egress::{EgressError, is_http_url};
-use crate::exec::ExecContext;
+use crate::credential::{Attachment, Credential, CredentialError};
+use crate::egress::{Clients, EgressError, is_http_url};
 use crate::exec::egress::{check, client, failed, read};
 use crate::keyring::Secret;
+use crate::runtime::Renewed;
 
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";
@@ -45,12 +45,30 @@ struct Account {
 }
 
 impl ServiceAccountRecipe {
+    /// A token as a request's header. For what is no call of a tool and has a cache of its own.
+    pub async fn bearer(
+        &self,
+        name: &str,
+        source: Option<IpAddr>,
+        clients: &Clients,
+    ) -> Result<Renewed<Attachment>, CredentialError> {
+        let minted = self.mint(source, clients).await?;
+        let credential = Credential::Bearer {
+            key: name.to_owned(),
+        };
+        let value = Attachment::default().with_minted(&credential, &minted.value, &[]);
+        Ok(Renewed {
+            value: value.ok_or_else(|| CredentialError::UnusableKey(name.to_owned()))?,
+            lifetime: minted.lifetime,
+        })
+    }
+
     pub(super) async fn mint(
         &self,
         source: Option<IpAddr>,
-        context: ExecContext<'_>,
+        clients: &Clients,
     ) -> Result<Minted, CredentialError> {
-        let exchanged = tokio::time::timeout(TIMEOUT, self.exchange(source, context)).await;
+        let exchanged = tokio::time::timeout(TIMEOUT, self.exchange(source, clients)).await;
         exchanged
             .unwrap_or_else(|_| Err(refused(&format!("timed out after {} s", TIMEOUT.as_secs()))))
     }
@@ -58,7 +76,7 @@ impl ServiceAccountRecipe {
     async fn exchange(
         &self,
         source: Option<IpAddr>,
-        context: ExecContext<'_>,
+        clients: &Clients,
     ) -> Result<Minted, CredentialError> {
         // The parser's message could quote the key.
         let account: Account = serde_json::from_slice(self.account.expose())
@@ -83,9 +101,9 @@ impl ServiceAccountRecipe {
             "exp": now + ASSERTION_LIFETIME,
         });
         let assertion = sign(&header.to_string(), &claims.to_string(), &private_key)?;
-        check(context.clients, &url)?;
+        check(clients, &url)?;
         let origin = url.origin();
-        let sent = client(context.clients, source)?
+        let sent = client(clients, source)?
             .execute(request(url, &assertion))
             .await;
         let response = sent.map_err(|e| match failed(&e, &origin) {

@@ -15,7 +15,6 @@ mod gcs;
 mod local;
 mod object;
 mod s3;
-mod sigv4;
 
 pub use arguments::{DownloadArgs, UploadArgs, base_name, for_audit};
 pub use content::{Content, Incoming, StoredFile, from_base64};

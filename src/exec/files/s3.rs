@@ -9,11 +9,11 @@ use url::Url;
 
 use super::error::{FilesError, UploadFault};
 use super::object;
-use super::sigv4::{Signer, host};
 use super::upload::{Upload, file_request, send};
 use crate::catalog::files::S3;
 use crate::credential::Attachment;
 use crate::exec::ExecContext;
+use crate::exec::sigv4::{Signer, host};
 use crate::keyring::Secret;
 
 pub async fn upload(

@@ -37,7 +37,7 @@ pub fn log_start(snapshot: &Snapshot, addresses: &Addresses) {
         providers = snapshot.catalog.providers().len(),
         mcp = providers_with_handler("mcp"),
         openapi = providers_with_handler("openapi"),
-        skills = 0,
+        skills = snapshot.skills.len(),
         keyring = snapshot.keyring.source().as_str(),
         db = "disabled",
         passthrough = snapshot.routes.len(),

@@ -68,6 +68,8 @@ impl Composed {
                 counting: Counting::InMemory,
                 mcp_calls: RunningCalls::default(),
                 provider_sessions: ProviderSessions::default(),
+                remote_skills: crate::skills::remote::RemoteSkills::default(),
+                skill_files: crate::skills::served::Manifests::default(),
             }),
             provider_states,
             most_connections: server.most_connections,

@@ -1,0 +1,266 @@
+//! `/skills`: the skills that the caller's scopes open. What they are is part of the snapshot;
+//! their files are read on a blocking thread when a caller wants them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
+use url::form_urlencoded;
+
+use super::mcp::http::is_json;
+use super::{BodyError, Reply, Request};
+use crate::auth::{Identity, Scopes};
+use crate::error::{Refusal, SkillRefusal};
+use crate::skills::folder::{self, LARGEST};
+use crate::skills::{BundleError, Bundled, Skill, Visible, search};
+use crate::snapshot::Snapshot;
+
+/// Skills of one `POST /skills/bundle`.
+const MOST_BUNDLES: usize = 50;
+/// Bytes of a request's body: names and scopes.
+const LONGEST_BODY: usize = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Bundles are read whole into memory: so many requests at a time.
+static READING: Semaphore = Semaphore::const_new(4);
+
+pub(super) fn list(
+    request: &Request,
+    identity: &Identity,
+    snapshot: &Snapshot,
+) -> Result<Reply, Refusal> {
+    let visible = visible(identity, snapshot);
+    let value = |name: &str| {
+        let mut pairs = form_urlencoded::parse(request.query().as_bytes());
+        let found = pairs.find(|(key, value)| key == name && !value.trim().is_empty());
+        found.map(|(_, value)| value)
+    };
+    // Only one of them is used, in this order.
+    let found: Vec<&Arc<Skill>> = if let Some(query) = value("search") {
+        search::search(visible.iter(), &query)
+    } else if let Some(category) = value("category") {
+        let bound = snapshot.skills.bound_to_category(&category);
+        bound.filter(|skill| visible.contains(skill)).collect()
+    } else if let Some(provider) = value("provider") {
+        let bound = snapshot.skills.bound_to_provider(&provider);
+        bound.filter(|skill| visible.contains(skill)).collect()
+    } else if let Some(tool) = value("tool") {
+        let bound = snapshot.skills.bound_to_tool(&tool);
+        bound.filter(|skill| visible.contains(skill)).collect()
+    } else {
+        visible.iter().collect()
+    };
+    let items: Vec<Value> = found.into_iter().map(|skill| skill.item()).collect();
+    Reply::json(request.id, &items)
+}
+
+pub(super) async fn one(
+    request: &Request,
+    identity: &Identity,
+    snapshot: &Snapshot,
+) -> Result<Reply, Refusal> {
+    let (meta, refs) = (flag(request, "meta")?, flag(request, "refs")?);
+    let skill = find(request.path().rsplit('/').next(), identity, snapshot)?;
+    if meta {
+        return Reply::json(request.id, &skill.meta());
+    }
+    let mut described = json!({
+        "name": skill.name,
+        "version": skill.version,
+        "description": skill.description,
+        "content": skill.body,
+    });
+    if refs {
+        let folder = skill.folder.clone();
+        let names = blocking(move || folder::references(&folder)).await?;
+        described["references"] = json!(names);
+    }
+    Reply::json(request.id, &described)
+}
+
+pub(super) async fn bundle(
+    request: &Request,
+    identity: &Identity,
+    snapshot: &Snapshot,
+) -> Result<Reply, Refusal> {
+    let path = request.path().trim_end_matches("/bundle");
+    let skill = find(path.rsplit('/').next(), identity, snapshot)?.clone();
+    let _turn = turn().await?;
+    let read = skill.clone();
+    let bundled = blocking(move || folder::bundle(&read.folder)).await?;
+    let bundled = bundled.map_err(|e| unreadable(&skill.name, &e))?;
+    let answer = json!({"name": skill.name, "files": bundled.files});
+    Reply::json(request.id, &answer)
+}
+
+#[derive(Deserialize)]
+struct Names {
+    names: Vec<String>,
+}
+
+pub(super) async fn bundles(
+    request: Request,
+    identity: &Identity,
+    snapshot: &Snapshot,
+) -> Result<Reply, Refusal> {
+    let id = request.id;
+    let Names { names } = body(request).await?;
+    if names.len() > MOST_BUNDLES {
+        return Err(refused(SkillRefusal::BatchTooLarge {
+            names: names.len(),
+            most: MOST_BUNDLES,
+        }));
+    }
+    let visible = visible(identity, snapshot);
+    let wanted: Vec<(String, Option<Arc<Skill>>)> = names
+        .into_iter()
+        .map(|name| {
+            let skill = visible.get(&name).cloned();
+            (name, skill)
+        })
+        .collect();
+    let _turn = turn().await?;
+    let answer = blocking(move || read_all(wanted)).await??;
+    Reply::json(id, &answer)
+}
+
+/// The bundles of several skills. They have no more bytes together than one may have.
+fn read_all(wanted: Vec<(String, Option<Arc<Skill>>)>) -> Result<Value, Refusal> {
+    let (mut skills, mut missing, mut bytes) = (Map::new(), Vec::new(), 0);
+    for (name, skill) in wanted {
+        if skills.contains_key(&name) {
+            continue;
+        }
+        let bundled = match skill.map(|skill| folder::bundle(&skill.folder)) {
+            None | Some(Err(BundleError::Gone)) => {
+                missing.push(name);
+                continue;
+            }
+            Some(Ok(Bundled { files, bytes: more })) => {
+                bytes += more;
+                files
+            }
+            Some(Err(e)) => return Err(unreadable(&name, &e)),
+        };
+        if bytes > LARGEST {
+            return Err(refused(SkillRefusal::Unreadable {
+                name,
+                why: "all skills together have too many bytes; ask for fewer".to_owned(),
+            }));
+        }
+        skills.insert(name, json!({"files": bundled}));
+    }
+    Ok(json!({"skills": skills, "missing": missing}))
+}
+
+#[derive(Deserialize)]
+struct Wanted {
+    scopes: Vec<String>,
+    #[serde(default)]
+    include_content: bool,
+}
+
+pub(super) async fn resolve(
+    request: Request,
+    identity: &Identity,
+    snapshot: &Snapshot,
+) -> Result<Reply, Refusal> {
+    let id = request.id;
+    let wanted: Wanted = body(request).await?;
+    let scopes = Scopes::parse(&wanted.scopes.join(" "));
+    let visible = visible(identity, snapshot);
+    let resolved = snapshot.skills.resolve(&scopes, &snapshot.catalog);
+    let seen = resolved.into_iter().filter(|skill| visible.contains(skill));
+    let items: Vec<Value> = seen
+        .map(|skill| {
+            let mut item = skill.item();
+            if let Some(item) = item.as_object_mut() {
+                item.shift_remove("hint");
+            }
+            if wanted.include_content {
+                item["content"] = json!(skill.body);
+            }
+            item
+        })
+        .collect();
+    Reply::json(id, &items)
+}
+
+fn visible<'a>(identity: &Identity, snapshot: &'a Snapshot) -> Visible<'a> {
+    let catalog = &snapshot.catalog;
+    snapshot.skills.visible(&identity.scopes, catalog)
+}
+
+/// The skill that a segment of a path names.
+fn find<'a>(
+    segment: Option<&str>,
+    identity: &Identity,
+    snapshot: &'a Snapshot,
+) -> Result<&'a Arc<Skill>, Refusal> {
+    let name = percent_decode_str(segment.unwrap_or_default()).decode_utf8_lossy();
+    let found = visible(identity, snapshot).get(&name);
+    found.ok_or_else(|| refused(SkillRefusal::NotFound(name.chars().take(256).collect())))
+}
+
+/// A parameter that is `true` or `false`.
+fn flag(request: &Request, name: &str) -> Result<bool, Refusal> {
+    let mut pairs = form_urlencoded::parse(request.query().as_bytes());
+    let value = pairs.find(|(key, _)| key == name);
+    match value.as_ref().map(|(_, value)| value.as_ref()) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => {
+            let why = format!("{name}: provided string was not `true` or `false`");
+            Err(refused(SkillRefusal::BadQuery(why)))
+        }
+    }
+}
+
+/// A JSON body of this shape.
+async fn body<T: DeserializeOwned>(request: Request) -> Result<T, Refusal> {
+    if !is_json(&request.parts.headers) {
+        return Err(Refusal::NotJson);
+    }
+    let text = request.body.read_all(LONGEST_BODY, PATIENCE).await;
+    let text = text.map_err(|e| match e {
+        BodyError::TooLarge(_) => Refusal::TooLarge,
+        _ => Refusal::BadRequest,
+    })?;
+    serde_json::from_slice(&text).map_err(|e| {
+        refused(match e.is_data() {
+            true => SkillRefusal::WrongShape(e.to_string()),
+            false => SkillRefusal::BadJson(e.to_string()),
+        })
+    })
+}
+
+async fn turn() -> Result<tokio::sync::SemaphorePermit<'static>, Refusal> {
+    let turn = tokio::time::timeout(PATIENCE, READING.acquire()).await;
+    let turn = turn.map_err(|_| Refusal::Overloaded)?;
+    turn.map_err(|_| Refusal::Internal)
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| Refusal::Internal)
+}
+
+fn unreadable(name: &str, error: &BundleError) -> Refusal {
+    if let BundleError::Gone = error {
+        return refused(SkillRefusal::NotFound(name.to_owned()));
+    }
+    refused(SkillRefusal::Unreadable {
+        name: name.to_owned(),
+        why: error.to_string(),
+    })
+}
+
+fn refused(refusal: SkillRefusal) -> Refusal {
+    Refusal::Skill(Box::new(refusal))
+}
