@@ -135,3 +135,5 @@ async fn exchange(
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tls_tests;

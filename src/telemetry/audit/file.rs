@@ -80,6 +80,7 @@ impl AuditFile {
                 Err(e) => {
                     let done = lines.len() - rest.len();
                     self.torn = done > 0 && lines[done - 1] != b'\n';
+                    self.checked = None;
                     return Err(e);
                 }
             }

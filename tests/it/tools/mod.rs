@@ -4,6 +4,7 @@ mod calls;
 mod credentials;
 mod escapes;
 mod generators;
+mod http1;
 mod limits;
 mod long_work;
 mod oauth;
