@@ -6,7 +6,9 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::HeaderValue;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
+use super::Exchange;
 use super::passing::Passing;
 use super::sessions::InUse;
 use crate::api::{Reply, StreamError};
@@ -24,6 +26,30 @@ pub struct Ends {
     pub session: Option<watch::Receiver<bool>>,
     /// The process drains, and the stream has no end of its own.
     pub drain: Option<watch::Receiver<bool>>,
+    /// The caller's token expires, and the stream has no end of its own.
+    pub expiry: Option<Instant>,
+    /// The server has been silent for so long. None where silence is no failure.
+    pub silence: Option<Duration>,
+}
+
+impl Ends {
+    /// Of the stream that answers a request of this method, or of one that answers none.
+    pub fn of(method: &str, session: Option<watch::Receiver<bool>>, exchange: &Exchange) -> Self {
+        if method == "subscriptions/listen" || method.is_empty() {
+            return Ends {
+                session,
+                drain: Some(exchange.services.provider_sessions.draining()),
+                expiry: exchange.expiry(),
+                silence: None,
+            };
+        }
+        Ends {
+            session,
+            drain: None,
+            expiry: None,
+            silence: Some(exchange.longest_silence()),
+        }
+    }
 }
 
 struct Sending {
@@ -33,6 +59,8 @@ struct Sending {
     is_resumable: bool,
     in_use: Option<InUse>,
     ends: Ends,
+    /// When the server said something last.
+    last_event: Instant,
 }
 
 /// The events as they come, until the answer. The stream owns the request: a client that leaves
@@ -44,6 +72,7 @@ pub fn reply(events: Events, passing: Passing, in_use: Option<InUse>, ends: Ends
         is_resumable: false,
         in_use,
         ends,
+        last_event: Instant::now(),
     };
     let body = stream::unfold(Some(sending), |sending| async move {
         let mut sending = sending?;
@@ -65,12 +94,19 @@ impl Sending {
             event = self.events.next() => event,
             () = is_true(self.ends.session.as_mut()) => None,
             () = is_true(self.ends.drain.as_mut()) => None,
+            () = is_over(self.ends.expiry) => None,
+            () = is_over(self.ends.silence.map(|silence| self.last_event + silence)) => {
+                let seconds = self.ends.silence.unwrap_or_default().as_secs();
+                let provider = self.passing.provider.name.clone();
+                Some(Err(McpError::Timeout { provider, seconds }))
+            }
             () = tokio::time::sleep(KEEP_ALIVE) => {
                 return Some((Bytes::from_static(b":\n\n"), true));
             }
         };
         match event {
             Some(Ok(event)) => {
+                self.last_event = Instant::now();
                 let (piece, is_answer) = self.pass(event);
                 if is_answer {
                     self.complete();
@@ -145,6 +181,13 @@ impl Sending {
         if let Some(in_use) = &mut self.in_use {
             in_use.complete();
         }
+    }
+}
+
+async fn is_over(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

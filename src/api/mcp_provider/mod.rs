@@ -17,12 +17,15 @@ mod sessions;
 mod stateless;
 mod upstream;
 
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
 use serde_json::json;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 pub use sessions::ProviderSessions;
 
@@ -32,6 +35,7 @@ use crate::auth::Identity;
 use crate::budget::Share;
 use crate::call::{RelayRecord, Relayed};
 use crate::catalog::Provider;
+use crate::clock;
 use crate::credential::UsedSecrets;
 use crate::error::{CallError, ExecError, Refusal, RpcError, RpcRefusal, Shortage};
 use crate::exec::mcp::McpError;
@@ -50,6 +54,10 @@ const FORWARDED: [&str; 4] = [
     "mcp-name",
     "last-event-id",
 ];
+/// A server that says nothing to a request for so many times `tools.timeout_seconds` has failed.
+/// Longer than a call: tools that take long report on themselves, and the client may be asking its
+/// user.
+const SILENCE: u32 = 10;
 /// Bytes of a provider's name in an error.
 const LONGEST_NAME: usize = 256;
 
@@ -188,6 +196,32 @@ impl Exchange {
         let context = context(&self.snapshot, &self.services);
         let done = context.work(&self.identity).run(read).await;
         done.map_err(|error| busy(error.to_string()))?
+    }
+
+    /// How long the server may say nothing to a request.
+    fn longest_silence(&self) -> Duration {
+        self.relayed().context.limits.timeout * SILENCE
+    }
+
+    /// When the caller's token expires.
+    fn expiry(&self) -> Option<Instant> {
+        let left = self.identity.expires?.saturating_sub(clock::unix_now());
+        Instant::now().checked_add(Duration::from_secs(left))
+    }
+
+    /// What the server answers, unless it says nothing for too long.
+    async fn unless_silent<T>(
+        &self,
+        answer: impl Future<Output = Result<T, McpError>>,
+    ) -> Result<T, McpError> {
+        let silence = self.longest_silence();
+        let answered = tokio::time::timeout(silence, answer).await;
+        answered.unwrap_or_else(|_| {
+            Err(McpError::Timeout {
+                provider: self.provider.name.clone(),
+                seconds: silence.as_secs(),
+            })
+        })
     }
 
     /// The headers that the server is sent.

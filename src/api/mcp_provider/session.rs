@@ -187,10 +187,7 @@ pub async fn request(
                 Ok(responses) => responses,
                 Err(error) => return exchange.no_answer(request, passing, exec_error(error)),
             };
-            let ends = Ends {
-                session: None,
-                drain: None,
-            };
+            let ends = Ends::of(&request.method, None, exchange);
             answer_of_program(
                 request,
                 responses,
@@ -258,7 +255,12 @@ pub async fn send_to(
         let attachment = relay::attachment(target, context).await?;
         let server = HttpUpstream::new(target.clone(), attachment.clone(), context);
         let body = text.map(<[u8]>::to_vec);
-        let reply = server.send(method.clone(), headers.clone(), body).await?;
+        let reply = server.send(method.clone(), headers.clone(), body);
+        let reply = match method {
+            // There may be nothing to say.
+            Method::GET => reply.await?,
+            _ => exchange.unless_silent(reply).await?,
+        };
         exchange.trail.answered(reply.status);
         if reply.status == 401 && may_renew && relay::renew(target, &attachment, context) {
             may_renew = false;
@@ -278,15 +280,9 @@ pub async fn answer_of_http(
     session: Option<tokio::sync::watch::Receiver<bool>>,
     exchange: &Exchange,
 ) -> Result<Reply, RpcError> {
-    let drain = (request.method == "subscriptions/listen")
-        .then(|| exchange.services.provider_sessions.draining());
     if let HttpBody::Events(events) = reply.body {
-        return Ok(events::reply(
-            events,
-            passing,
-            in_use,
-            Ends { session, drain },
-        ));
+        let ends = Ends::of(&request.method, session, exchange);
+        return Ok(events::reply(events, passing, in_use, ends));
     }
     let status = reply.status;
     match whole_answer(server, reply, request.id.get()).await {
@@ -328,7 +324,18 @@ pub async fn answer_of_program(
 ) -> Result<Reply, RpcError> {
     let first = {
         let _wait = exchange.trail.wait();
-        responses.next().await
+        match ends.silence {
+            Some(_) => {
+                exchange
+                    .unless_silent(async { Ok(responses.next().await) })
+                    .await
+            }
+            None => Ok(responses.next().await),
+        }
+    };
+    let first = match first {
+        Ok(first) => first,
+        Err(error) => return exchange.no_answer(request, passing, exec_error(error)),
     };
     match first {
         None => {
@@ -433,10 +440,7 @@ pub async fn listen(exchange: Exchange) -> Result<Reply, Refusal> {
     authorized.map_err(|error| refuse(exchange.error(error)))?;
     let in_use = session.enter();
     let passing = exchange.passing("", "", Era::Handshake, None, false);
-    let ends = Ends {
-        session: Some(session.ended()),
-        drain: Some(exchange.services.provider_sessions.draining()),
-    };
+    let ends = Ends::of("", Some(session.ended()), exchange);
     let events: Events = match &session.upstream {
         Upstream::Program(program) => {
             let queue = program.listen();

@@ -285,12 +285,7 @@ async fn ask_program(
         Ok(responses) => responses,
         Err(error) => return exchange.no_answer(request, passing, exec_error(error)),
     };
-    let drain = (request.method == "subscriptions/listen")
-        .then(|| exchange.services.provider_sessions.draining());
-    let ends = Ends {
-        session: None,
-        drain,
-    };
+    let ends = Ends::of(&request.method, None, exchange);
     answer_of_program(request, responses, program, passing, None, ends, exchange).await
 }
 

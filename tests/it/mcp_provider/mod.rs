@@ -1,6 +1,7 @@
 //! `/mcp/{provider}`: an MCP server of the catalogue as it is, in both eras.
 
 mod hostile;
+mod limits;
 mod over_http;
 mod scopes;
 mod sessions;

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use super::super::outbox::Outbox;
@@ -18,6 +20,8 @@ const MOST_REQUESTS: usize = 256;
 /// oldest are dropped.
 const MOST_KEPT: usize = 64;
 const MOST_KEPT_BYTES: usize = 1 << 20;
+/// Requests of a program that its client hasn't answered. Beyond that the oldest are forgotten.
+const MOST_QUESTIONS: usize = 256;
 
 /// A message on its way to a client, and its part of the memory that calls share.
 pub struct Routed {
@@ -57,6 +61,8 @@ struct State {
     standing: Option<mpsc::Sender<Routed>>,
     kept: VecDeque<Routed>,
     kept_bytes: usize,
+    /// The ids of requests that the client was asked and hasn't answered.
+    questions: VecDeque<Value>,
     ended: bool,
 }
 
@@ -115,6 +121,14 @@ impl Routes {
             ended: true,
             ..State::default()
         };
+    }
+
+    /// Whether the program asked for this answer of the client's. It is answered then.
+    pub fn take_question(&self, id: &RawValue) -> bool {
+        let id: Option<Value> = serde_json::from_str(id.get()).ok();
+        let questions = &mut self.state.lock().questions;
+        let at = id.and_then(|id| questions.iter().position(|asked| *asked == id));
+        at.is_some_and(|at| questions.remove(at).is_some())
     }
 
     pub fn is_shared(&self) -> bool {
@@ -182,6 +196,9 @@ impl Routes {
         if self.is_shared {
             return Route::Nowhere;
         }
+        if let Some(id) = message.id {
+            state.ask(id);
+        }
         let told_to_all = method.ends_with("/list_changed") || method.ends_with("/updated");
         let standing = state.standing.as_ref().filter(|to| !to.is_closed());
         let newest = state.pending.iter().next_back();
@@ -228,6 +245,16 @@ impl State {
         let params = with_member(params.as_bytes(), "_meta", &meta)?;
         let params = String::from_utf8(params).ok()?;
         Some((own, with_member(text, "params", &params)?))
+    }
+
+    fn ask(&mut self, id: &RawValue) {
+        let id: Option<Value> = serde_json::from_str(id.get()).ok();
+        if let Some(id) = id.filter(|id| id.is_number() || id.is_string()) {
+            self.questions.push_back(id);
+        }
+        if self.questions.len() > MOST_QUESTIONS {
+            self.questions.pop_front();
+        }
     }
 
     fn keep(&mut self, text: Vec<u8>, memory: Share) {
@@ -377,6 +404,11 @@ mod tests {
         assert_eq!(delivered(&routes, changed).unwrap().0, None);
         routes.end(own);
         assert_eq!(delivered(&routes, ask).unwrap().0, None);
+        // Asked twice, so it may be answered twice.
+        let id = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        assert!(!routes.take_question(&id("8")) && !routes.take_question(&id("\"9\"")));
+        assert!(routes.take_question(&id("9")) && routes.take_question(&id("9")));
+        assert!(!routes.take_question(&id("9")));
         let ping = routes.route(br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#.to_vec());
         assert!(matches!(ping, Route::Reply(line) if line.ends_with(b"\"result\":{}}\n")));
     }

@@ -132,8 +132,16 @@ impl StdioUpstream {
         Ok(responses)
     }
 
-    /// Sends what has no answer: a notification, or the client's answer to a request.
+    /// Sends what has no answer: a notification, or the client's answer to a request. An answer to
+    /// what the program didn't ask is dropped: it could be taken for another one.
     pub fn notify(&self, text: &[u8]) -> Result<(), McpError> {
+        let is_wanted = UpstreamMessage::read(text).is_some_and(|message| {
+            let id = message.id.filter(|_| message.method.is_none());
+            id.is_none_or(|id| self.routes.take_question(id))
+        });
+        if !is_wanted {
+            return Ok(());
+        }
         self.send(text)
     }
 
