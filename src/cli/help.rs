@@ -54,7 +54,7 @@ fn with_examples(mut command: Command, path: &str) -> Command {
 }
 
 fn examples(path: &str) -> Option<&'static [&'static str]> {
-    let mut rows = EXAMPLES.iter();
+    let mut rows = EXAMPLES.iter().chain(super::skill::EXAMPLES);
     rows.find(|(known, _)| *known == path)
         .map(|(_, lines)| *lines)
 }

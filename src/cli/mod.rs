@@ -30,6 +30,7 @@ mod remote;
 mod run;
 mod secret_input;
 mod sign;
+mod skill;
 mod status;
 mod token;
 mod tool;
@@ -133,9 +134,9 @@ enum Command {
     },
     /// Print a page of the manual
     Man(man::Args),
-    /// List, read and install skills (not in this version)
-    #[command(visible_alias = "skills")]
-    Skill(later::Words),
+    /// List, read and install skills
+    #[command(subcommand, visible_alias = "skills")]
+    Skill(skill::Command),
     /// Read skills of a remote registry (not in this version)
     Skillati(later::Words),
     /// Ask which tools to use for a task (not in this version)
@@ -205,6 +206,7 @@ impl Command {
             | Command::Init(_)
             | Command::Key(_)
             | Command::Mcp(_)
+            | Command::Skill(_)
             | Command::Token(_) => true,
             Command::Proxy(_)
             | Command::Sign(_)
@@ -218,7 +220,6 @@ impl Command {
             | Command::Completions { .. }
             | Command::Complete { .. }
             | Command::Man(_)
-            | Command::Skill(_)
             | Command::Skillati(_)
             | Command::Assist(_)
             | Command::Plan(_)
@@ -282,7 +283,7 @@ pub fn run(cli: Cli) -> ExitCode {
         }
         Command::Complete { words } => Ok(complete::run(words)),
         Command::Man(args) => man::run(&args),
-        Command::Skill(words) => words.refuse("ati skill"),
+        Command::Skill(command) => skill::run(command, asked),
         Command::Skillati(words) => words.refuse("ati skillati"),
         Command::Assist(words) => words.refuse("ati assist"),
         Command::Plan(words) => words.refuse("ati plan"),

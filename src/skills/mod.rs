@@ -8,13 +8,13 @@ pub mod folder;
 mod grants;
 pub mod integrity;
 mod name;
-mod registry;
+pub mod registry;
 pub mod search;
 mod shipped;
 
 pub use document::{Format, Skill};
 pub use folder::{BundleError, Bundled};
-pub use grants::{Bindings, Grants};
+pub use grants::{Bindings, Grants, declared_name};
 pub use name::{LONGEST_NAME, is_skill_name};
 pub use registry::{FOLDER, Installed, Registry, Visible};
 pub use shipped::{SHIPPED, Shipped};
