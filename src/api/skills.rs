@@ -16,7 +16,8 @@ use super::{BodyError, Reply, Request};
 use crate::auth::{Identity, Scopes};
 use crate::error::{Refusal, SkillRefusal};
 use crate::skills::folder::{self, LARGEST};
-use crate::skills::{BundleError, Bundled, Skill, Visible, search};
+use crate::skills::registry::Filter;
+use crate::skills::{BundleError, Bundled, Skill, Visible};
 use crate::snapshot::Snapshot;
 
 /// Skills of one `POST /skills/bundle`.
@@ -38,21 +39,14 @@ pub(super) fn list(
         let found = pairs.find(|(key, value)| key == name && !value.trim().is_empty());
         found.map(|(_, value)| value)
     };
-    // Only one of them is used, in this order.
-    let found: Vec<&Arc<Skill>> = if let Some(query) = value("search") {
-        search::search(visible.iter(), &query)
-    } else if let Some(category) = value("category") {
-        let bound = snapshot.skills.bound_to_category(&category);
-        bound.filter(|skill| visible.contains(skill)).collect()
-    } else if let Some(provider) = value("provider") {
-        let bound = snapshot.skills.bound_to_provider(&provider);
-        bound.filter(|skill| visible.contains(skill)).collect()
-    } else if let Some(tool) = value("tool") {
-        let bound = snapshot.skills.bound_to_tool(&tool);
-        bound.filter(|skill| visible.contains(skill)).collect()
-    } else {
-        visible.iter().collect()
-    };
+    let (search, category) = (value("search"), value("category"));
+    let (provider, tool) = (value("provider"), value("tool"));
+    let found = visible.filtered(&Filter {
+        search: search.as_deref(),
+        category: category.as_deref(),
+        provider: provider.as_deref(),
+        tool: tool.as_deref(),
+    });
     let items: Vec<Value> = found.into_iter().map(|skill| skill.item()).collect();
     Reply::json(request.id, &items)
 }

@@ -103,6 +103,7 @@ fn build(
                 "auth": snapshot.auth(),
                 "providers": snapshot.catalog.providers().len(),
                 "tools": snapshot.catalog.public_count(),
+                "skills": snapshot.skills.len(),
                 "routes": snapshot.routes.len(),
                 "signature_mode": snapshot.settings.signature.mode.as_str(),
             });

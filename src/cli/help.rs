@@ -54,7 +54,12 @@ fn with_examples(mut command: Command, path: &str) -> Command {
 }
 
 fn examples(path: &str) -> Option<&'static [&'static str]> {
-    let mut rows = EXAMPLES.iter();
+    let mut rows = EXAMPLES
+        .iter()
+        .chain(super::skill::EXAMPLES)
+        .chain(super::skillati::EXAMPLES);
+    // One command with two names.
+    let path = path.replace("ati skill fetch", "ati skillati");
     rows.find(|(known, _)| *known == path)
         .map(|(_, lines)| *lines)
 }
@@ -289,44 +294,6 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "source <(ati completions bash)",
             "ati completions zsh > ~/.zfunc/_ati",
             "ati completions fish > ~/.config/fish/completions/ati.fish",
-        ],
-    ),
-    (
-        "ati skillati",
-        &[
-            "ati skillati catalog --search \"sanctions lists\"",
-            "ATI_SKILL_REGISTRY=gcs://my-skills ati skillati read fal-generate --output text",
-        ],
-    ),
-    (
-        "ati skillati catalog",
-        &["ati skillati catalog --search \"image generation\" --output text"],
-    ),
-    (
-        "ati skillati read",
-        &["ati skillati read fal-generate --output text"],
-    ),
-    (
-        "ati skillati resources",
-        &["ati skillati resources fal-generate --prefix references/"],
-    ),
-    (
-        "ati skillati cat",
-        &[
-            "ati skillati cat fal-generate scripts/generate.sh --output text",
-            "ati skillati cat fal-generate ../fal-models/references/list.md",
-        ],
-    ),
-    ("ati skillati refs", &["ati skillati refs fal-generate"]),
-    (
-        "ati skillati ref",
-        &["ati skillati ref fal-generate usage.md --output text"],
-    ),
-    (
-        "ati skillati build-index",
-        &[
-            "ati skillati build-index ./skills --output-file catalog.v1.json",
-            "ati skillati build-index --source-dir ./skills",
         ],
     ),
     ("ati mcp", &["ati mcp serve # what an MCP client starts"]),

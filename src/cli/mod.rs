@@ -30,6 +30,7 @@ mod remote;
 mod run;
 mod secret_input;
 mod sign;
+mod skill;
 mod skillati;
 mod status;
 mod token;
@@ -134,9 +135,9 @@ enum Command {
     },
     /// Print a page of the manual
     Man(man::Args),
-    /// List, read and install skills (not in this version)
-    #[command(visible_alias = "skills")]
-    Skill(later::Words),
+    /// List, read and install skills
+    #[command(subcommand, visible_alias = "skills")]
+    Skill(skill::Command),
     /// Read skills of a remote catalogue; the same as `ati skill fetch`
     #[command(subcommand)]
     Skillati(skillati::Command),
@@ -207,6 +208,7 @@ impl Command {
             | Command::Init(_)
             | Command::Key(_)
             | Command::Mcp(_)
+            | Command::Skill(_)
             | Command::Token(_) => true,
             Command::Proxy(_)
             | Command::Sign(_)
@@ -220,7 +222,6 @@ impl Command {
             | Command::Completions { .. }
             | Command::Complete { .. }
             | Command::Man(_)
-            | Command::Skill(_)
             | Command::Skillati(_)
             | Command::Assist(_)
             | Command::Plan(_)
@@ -284,7 +285,7 @@ pub fn run(cli: Cli) -> ExitCode {
         }
         Command::Complete { words } => Ok(complete::run(words)),
         Command::Man(args) => man::run(&args),
-        Command::Skill(words) => words.refuse("ati skill"),
+        Command::Skill(command) => skill::run(command, asked),
         Command::Skillati(command) => skillati::run(command, format),
         Command::Assist(words) => words.refuse("ati assist"),
         Command::Plan(words) => words.refuse("ati plan"),

@@ -8,6 +8,7 @@ use tracing::warn;
 
 use super::local::Local;
 use super::remote::Remote;
+use super::skill::registry_here;
 use super::{Format, output};
 use crate::catalog::{Tool, search};
 use crate::error::{Code, Failure};
@@ -79,7 +80,9 @@ fn run_local(local: &Local, command: Command, format: Format) -> Result<(), Fail
         }
         Command::Info { name } => {
             let tool = local.visible(&name)?;
+            let skills = registry_here();
             let mut described = Described::from(tool.as_ref());
+            described.skills = skills.names_for(tool);
             described.help_text = program_help::ask(&tool.provider);
             info(&described, format);
         }

@@ -67,7 +67,7 @@ impl<'a> Grants<'a> {
                 let declared = provider.skills.iter();
                 grants
                     .declared
-                    .extend(declared.map(|named| short_name(named)));
+                    .extend(declared.map(|named| declared_name(named)));
             }
         }
         grants
@@ -108,7 +108,7 @@ fn any_in(names: &[String], granted: &HashSet<&str>) -> bool {
 }
 
 /// The name of a skill that a manifest names by where it can be had: `url#name`, `url/name.git`.
-pub(super) fn short_name(named: &str) -> &str {
+pub fn declared_name(named: &str) -> &str {
     let place = named.rsplit('#').next().unwrap_or(named);
     let place = place.split('@').next().unwrap_or(place);
     let last = place.trim_end_matches('/').rsplit('/').next();
@@ -211,7 +211,7 @@ mod tests {
             ("https://h/o/name.git", "name"),
             ("./skills/name/", "name"),
         ] {
-            assert_eq!(short_name(named), name, "{named}");
+            assert_eq!(declared_name(named), name, "{named}");
         }
     }
 }

@@ -8,7 +8,7 @@ pub mod folder;
 mod grants;
 pub mod integrity;
 mod name;
-mod registry;
+pub mod registry;
 pub mod remote;
 pub mod search;
 pub mod served;
@@ -16,7 +16,7 @@ mod shipped;
 
 pub use document::{Format, Skill};
 pub use folder::{BundleError, Bundled};
-pub use grants::{Bindings, Grants};
+pub use grants::{Bindings, Grants, declared_name};
 pub use name::{LONGEST_NAME, is_skill_name};
 pub use registry::{FOLDER, Installed, Registry, Visible};
 pub use shipped::{SHIPPED, Shipped};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::document::{Fault, Skill};
 use super::folder;
-use super::grants::{Grants, short_name};
+use super::grants::{Grants, declared_name};
+use super::search;
 use crate::auth::Scopes;
 use crate::catalog::{Catalog, Tool};
 use crate::error::{Problem, Weight};
@@ -144,10 +145,6 @@ impl Registry {
         self.at(self.by_provider.get(provider))
     }
 
-    pub fn bound_to_category(&self, category: &str) -> impl Iterator<Item = &Arc<Skill>> {
-        self.at(self.by_category.get(category))
-    }
-
     fn at(&self, places: Option<&Vec<usize>>) -> impl Iterator<Item = &Arc<Skill>> {
         places.into_iter().flatten().map(|at| &self.skills[*at])
     }
@@ -155,7 +152,11 @@ impl Registry {
     /// What a tool's description names: the manifest's skills, then those that are bound to the
     /// tool, then those that are bound to its provider.
     pub fn names_for<'a>(&'a self, tool: &'a Tool) -> Vec<&'a str> {
-        let named = tool.provider.skills.iter().map(|named| short_name(named));
+        let named = tool
+            .provider
+            .skills
+            .iter()
+            .map(|named| declared_name(named));
         let bound = self.bound_to_tool(&tool.name);
         let bound = bound.chain(self.bound_to_provider(&tool.provider.name));
         let mut seen = HashSet::new();
@@ -209,6 +210,30 @@ impl Registry {
     }
 }
 
+/// Which skills of a list are wanted. Only the first one that is set is used.
+#[derive(Default)]
+pub struct Filter<'a> {
+    pub search: Option<&'a str>,
+    pub category: Option<&'a str>,
+    pub provider: Option<&'a str>,
+    pub tool: Option<&'a str>,
+}
+
+impl<'a> Filter<'a> {
+    /// As parameters of `/skills`.
+    pub fn pairs(&self) -> Vec<(&'static str, &'a str)> {
+        let all = [
+            ("search", self.search),
+            ("category", self.category),
+            ("provider", self.provider),
+            ("tool", self.tool),
+        ];
+        let set = all.into_iter();
+        set.filter_map(|(name, value)| Some((name, value?)))
+            .collect()
+    }
+}
+
 /// The part of a registry that one caller may see.
 pub struct Visible<'a> {
     registry: &'a Registry,
@@ -219,6 +244,24 @@ impl<'a> Visible<'a> {
     pub fn iter(&self) -> impl Iterator<Item = &'a Arc<Skill>> {
         let skills = self.registry.skills.iter().zip(&self.seen);
         skills.filter(|(_, seen)| **seen).map(|(skill, _)| skill)
+    }
+
+    pub fn filtered(&self, filter: &Filter<'_>) -> Vec<&'a Arc<Skill>> {
+        let all = self.registry;
+        let places = if let Some(query) = filter.search {
+            return search::search(self.iter(), query);
+        } else if let Some(category) = filter.category {
+            all.by_category.get(category)
+        } else if let Some(provider) = filter.provider {
+            all.by_provider.get(provider)
+        } else if let Some(tool) = filter.tool {
+            all.by_tool.get(tool)
+        } else {
+            return self.iter().collect();
+        };
+        all.at(places)
+            .filter(|skill| self.contains(skill))
+            .collect()
     }
 
     pub fn get(&self, name: &str) -> Option<&'a Arc<Skill>> {

@@ -40,6 +40,7 @@ mod rotation;
 mod run;
 mod security;
 mod signing;
+mod skillati;
 mod ssrf;
 mod support;
 mod tools;

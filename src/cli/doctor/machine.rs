@@ -248,6 +248,9 @@ pub fn loaded(snapshot: &Snapshot, warnings: &[Problem], found: &mut Findings) {
             "every name that a manifest wants is in the keyring",
         );
     }
+    if !advised("skills") {
+        found.ok("skills", format!("{} skills", snapshot.skills.len()));
+    }
     let (providers, tools) = (
         snapshot.catalog.providers().len(),
         snapshot.catalog.public_count(),

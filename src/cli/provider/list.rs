@@ -7,12 +7,14 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use super::super::local::Local;
+use super::super::skill::registry_here;
 use super::super::{Format, file_failure, output};
 use super::name;
 use super::write::manifest_path;
 use crate::config::{self, HandlerKind, ManifestFile, Origin};
 use crate::error::{Code, Failure};
 use crate::exec::mcp::McpError;
+use crate::skills::declared_name;
 
 /// The fields of a manifest that are shown, as they are written there. The compiled provider has
 /// not all of them, and there is none for a provider that can't be used.
@@ -208,11 +210,29 @@ pub fn info(name: &str, format: Format) -> Result<u8, Failure> {
         }
         _ => {}
     }
-    if let Some(skills) = shown.skills {
-        info["skills"] = skills;
+    if let Some(skills) = shown.skills.filter(|skills| *skills != json!([])) {
+        add_skills(&mut info, name, &skills);
     }
     output::value(&info, format);
     Ok(0)
+}
+
+/// The skills that the manifest names, those of them that are installed, and all that belong to
+/// the provider.
+fn add_skills(info: &mut Value, provider: &str, declared: &Value) {
+    let registry = registry_here();
+    let named = declared.as_array().into_iter().flatten();
+    let mut names: Vec<&str> = named.filter_map(Value::as_str).map(declared_name).collect();
+    let installed = names.iter().filter(|name| registry.get(name).is_some());
+    info["skills_declared"] = declared.clone();
+    info["skills_installed"] = installed.map(|name| json!(name)).collect();
+    let bound = registry.bound_to_provider(provider);
+    for skill in bound.map(|skill| skill.name.as_str()) {
+        if !names.contains(&skill) {
+            names.push(skill);
+        }
+    }
+    info["skills"] = json!(names);
 }
 
 /// Whether an MCP server answers now. Where it doesn't, the cached listing is shown.

@@ -4,6 +4,7 @@ mod add;
 mod download;
 mod import;
 mod inspect;
+mod install_skills;
 mod list;
 mod load;
 mod name;
@@ -12,7 +13,7 @@ mod write;
 
 use std::path::PathBuf;
 
-use super::{Format, later};
+use super::Format;
 use crate::error::Failure;
 
 #[derive(clap::Subcommand)]
@@ -60,9 +61,8 @@ pub enum Command {
     },
     /// Print the JSON Schema of manifests, for editors
     Schema,
-    /// Install the skills that providers name (not in this version)
-    #[command(hide = true)]
-    InstallSkills(later::Words),
+    /// Install the skills that a provider's manifest names
+    InstallSkills(install_skills::Args),
 }
 
 pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
@@ -79,6 +79,6 @@ pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
         Command::Unload { name } => load::unload(&name, asked),
         Command::Validate { files, strict } => validate::validate(&files, strict, format),
         Command::Schema => validate::schema(),
-        Command::InstallSkills(words) => words.refuse("ati provider install-skills"),
+        Command::InstallSkills(args) => install_skills::run(&args, asked),
     }
 }

@@ -2,7 +2,10 @@
 //! registry itself.
 
 mod build_index;
+mod examples;
 mod show;
+
+pub use examples::EXAMPLES;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;

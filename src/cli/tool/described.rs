@@ -30,7 +30,7 @@ pub struct Described<'a> {
     category: Option<&'a str>,
     tags: Vec<&'a str>,
     hint: Option<&'a str>,
-    skills: Vec<&'a str>,
+    pub skills: Vec<&'a str>,
     input_schema: &'a Value,
     examples: &'a [Value],
     /// The program behind the tool. A proxy keeps it to itself.

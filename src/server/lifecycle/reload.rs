@@ -64,6 +64,7 @@ impl ReloadReport {
                 providers = loaded.providers,
                 tools = loaded.tools,
                 routes = loaded.routes,
+                skills = loaded.skills,
                 ms,
                 "reload done"
             ),
@@ -81,6 +82,7 @@ pub struct Loaded {
     pub tools: usize,
     pub providers: usize,
     pub routes: usize,
+    pub skills: usize,
     pub keyring: &'static str,
     pub keys: usize,
 }
@@ -91,6 +93,7 @@ impl Loaded {
             tools: snapshot.catalog.public_count(),
             providers: snapshot.catalog.providers().len(),
             routes: snapshot.routes.len(),
+            skills: snapshot.skills.len(),
             keyring: snapshot.keyring.source().as_str(),
             keys: snapshot.keyring.len(),
         }
