@@ -63,7 +63,7 @@ pub(super) fn one(
             }
         })?;
     // Without the base URL: where an upstream is isn't the caller's business.
-    let described = json!({
+    let mut described = json!({
         "name": tool.name,
         "description": tool.description,
         "provider": tool.provider.name,
@@ -80,6 +80,10 @@ pub(super) fn one(
         "provider_description": tool.provider.description,
         "examples": tool.examples,
     });
+    if let Some(known) = &tool.effects {
+        described["effects"] = json!(known.effects);
+        described["effects_source"] = json!(known.source);
+    }
     Reply::json(request.id, &described)
 }
 

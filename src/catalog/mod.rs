@@ -3,9 +3,11 @@
 pub mod captures;
 pub mod cli;
 mod cost;
+pub mod effects;
 pub mod files;
 mod in_order;
 mod invocation;
+pub mod json_reader;
 pub mod listing_cache;
 pub mod mcp;
 pub mod nearest;

@@ -7,7 +7,9 @@ use serde_json::Value;
 use serde_json_path::JsonPath;
 use toml::Table;
 
+use super::effects::{self, Effects, KnownEffects, Source};
 use super::invocation::{Dialect, HttpInvocation, Invocation, McpInvocation};
+use super::json_reader::Findings;
 use super::mcp::{ListedTool, param_headers};
 use super::openapi::Operation;
 use super::provider::{Override, Provider};
@@ -34,6 +36,8 @@ pub struct Tool {
     pub tags: Vec<String>,
     pub hint: Option<String>,
     pub examples: Vec<Value>,
+    /// What its author says that it does.
+    pub effects: Option<KnownEffects>,
     pub metrics: ToolMetrics,
     pub(super) haystack: OnceLock<Haystack>,
 }
@@ -113,6 +117,7 @@ impl Tool {
             tags: s.take("tags").unwrap_or_default(),
             hint: s.take("hint"),
             examples: s.take("examples").unwrap_or_default(),
+            effects: read_effects(s),
             provider: provider.clone(),
             name,
         })
@@ -153,6 +158,7 @@ impl Tool {
             tags,
             hint: over.hint.clone(),
             examples: Vec::new(),
+            effects: None,
             name,
         }
     }
@@ -177,6 +183,7 @@ impl Tool {
             tags: Vec::new(),
             hint: None,
             examples: Vec::new(),
+            effects: None,
             name,
         }
     }
@@ -197,6 +204,7 @@ impl Tool {
             tags: Vec::new(),
             hint: None,
             examples: Vec::new(),
+            effects: None,
             name,
         }
     }
@@ -219,6 +227,7 @@ impl Tool {
             tags: self.tags.clone(),
             hint: self.hint.clone(),
             examples: self.examples.clone(),
+            effects: self.effects.clone(),
             ..listed
         }
     }
@@ -253,10 +262,30 @@ impl Tool {
         self.schema.faults().into_iter().map(problem)
     }
 
+    /// What is known about its effects: declared, or else inferred.
+    pub fn known_effects(&self) -> Option<KnownEffects> {
+        let declared = self.effects.clone();
+        declared.or_else(|| effects::inferred(&self.invocation))
+    }
+
     /// The input schema as callers see it.
     pub fn input_schema(&self) -> &Value {
         &self.schema.value
     }
+}
+
+/// `[tools.effects]`: the operator's word.
+fn read_effects(s: &mut Section<'_>) -> Option<KnownEffects> {
+    let value: Value = s.take("effects")?;
+    let mut found = Findings::default();
+    let effects = Effects::read(&value, "", &mut found);
+    for problem in found.problems.into_iter().chain(found.warnings) {
+        s.problem("effects", problem.to_string());
+    }
+    Some(KnownEffects {
+        effects,
+        source: Source::Org,
+    })
 }
 
 /// The scope of a tool whose manifest names none.

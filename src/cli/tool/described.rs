@@ -33,6 +33,8 @@ pub struct Described<'a> {
     skills: Vec<&'a str>,
     input_schema: &'a Value,
     examples: &'a [Value],
+    /// What its author says that it does, and who that is.
+    effects: Option<(Value, &'a str)>,
     /// The program behind the tool. A proxy keeps it to itself.
     command: Option<&'a str>,
     /// What the program says about itself, where it was asked.
@@ -59,6 +61,10 @@ impl<'a> From<&'a Tool> for Described<'a> {
             skills: provider.skills.iter().map(String::as_str).collect(),
             input_schema: tool.input_schema(),
             examples: &tool.examples,
+            effects: tool
+                .effects
+                .as_ref()
+                .map(|known| (json!(known.effects), known.source.name())),
             command: provider.cli().map(|cli| cli.command.as_str()),
             help_text: None,
         }
@@ -93,6 +99,10 @@ impl<'a> Described<'a> {
             skills: texts("skills"),
             input_schema: &answer["input_schema"],
             examples: list("examples"),
+            effects: answer["effects"].is_object().then(|| {
+                let source = text("effects_source").unwrap_or_default();
+                (answer["effects"].clone(), source)
+            }),
             command: None,
             help_text: None,
         })
@@ -155,6 +165,10 @@ impl<'a> Described<'a> {
             "skills": self.skills,
             "tags": self.tags,
         });
+        if let Some((effects, source)) = &self.effects {
+            info["effects"] = effects.clone();
+            info["effects_source"] = json!(source);
+        }
         if let Some(text) = &self.help_text {
             info["help_text"] = json!(text);
         }
@@ -199,6 +213,9 @@ impl<'a> Described<'a> {
         line("Tags", &self.tags.join(", "));
         line("Hint", self.hint.unwrap_or_default());
         line("Skills", &self.skills.join(", "));
+        if let Some((effects, source)) = &self.effects {
+            line("Effects", &format!("{effects} (declared by: {source})"));
+        }
         if !self.input_schema.is_null() {
             output::line("\nInput Schema:");
             output::pretty(self.input_schema);
