@@ -84,6 +84,9 @@ pub(super) fn one(
         described["effects"] = json!(known.effects);
         described["effects_source"] = json!(known.source);
     }
+    if !tool.patterns().is_empty() {
+        described["patterns"] = json!(tool.patterns());
+    }
     Reply::json(request.id, &described)
 }
 

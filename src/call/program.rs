@@ -37,7 +37,23 @@ fn known_secrets(call: &Call<'_>) -> Option<Arc<Attachment>> {
 }
 
 pub async fn run(call: &Call<'_>, words: Vec<String>) -> Result<Answer, CallError> {
-    let answer = start(call, words).await;
+    let cli = call.provider.cli().ok_or_else(|| {
+        let no_program = CliError::Spawn {
+            command: String::new(),
+            why: "the manifest names no program".to_owned(),
+        };
+        ExecError::from(no_program)
+    })?;
+    run_program(call, cli, words).await
+}
+
+/// Runs a program of the provider.
+pub async fn run_program(
+    call: &Call<'_>,
+    cli: &Cli,
+    words: Vec<String>,
+) -> Result<Answer, CallError> {
+    let answer = start(call, cli, words).await;
     answer.map_err(|error| match error {
         // The caller's mistake: nothing was started.
         CliError::TooLong(what) => too_long(what),
@@ -61,12 +77,7 @@ fn too_long(what: String) -> CallError {
     }
 }
 
-async fn start(call: &Call<'_>, words: Vec<String>) -> Result<Answer, CliError> {
-    let no_program = || CliError::Spawn {
-        command: String::new(),
-        why: "the manifest names no program".to_owned(),
-    };
-    let cli = call.provider.cli().ok_or_else(no_program)?;
+async fn start(call: &Call<'_>, cli: &Cli, words: Vec<String>) -> Result<Answer, CliError> {
     let env = environment(call, cli)?;
     let credential = credentials::resolve(call)?;
     let job = Job {

@@ -1,7 +1,13 @@
 //! Reads JSON documents that others have written, as ATIP metadata. Every mistake is noted with its
 //! place, so that loading and validating are one and the same reading.
 
+mod lines;
+
+use std::path::Path;
+
 use serde_json::{Map, Value};
+
+pub use lines::add_lines;
 
 use crate::error::Problem;
 
@@ -25,6 +31,16 @@ impl Findings {
 
     pub fn is_empty(&self) -> bool {
         self.problems.is_empty() && self.warnings.is_empty()
+    }
+
+    /// Names the file that they are about, and the lines of its text.
+    pub fn locate(&mut self, file: &Path, text: &str) {
+        add_lines(text, self.problems.iter_mut().chain(&mut self.warnings));
+        for problem in self.problems.iter_mut().chain(&mut self.warnings) {
+            problem.file = Some(file.to_owned());
+            // The document as a whole.
+            problem.key = problem.key.take().filter(|key| !key.is_empty());
+        }
     }
 }
 

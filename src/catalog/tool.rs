@@ -7,6 +7,8 @@ use serde_json::Value;
 use serde_json_path::JsonPath;
 use toml::Table;
 
+use super::atip::{self, AtipInvocation};
+use super::cli::Cli;
 use super::effects::{self, Effects, KnownEffects, Source};
 use super::invocation::{Dialect, HttpInvocation, Invocation, McpInvocation};
 use super::json_reader::Findings;
@@ -209,6 +211,33 @@ impl Tool {
         }
     }
 
+    /// A command of a program.
+    pub fn of_command(
+        name: String,
+        command: &atip::metadata::Command,
+        invocation: AtipInvocation,
+        schema: Value,
+        effects: Option<KnownEffects>,
+        provider: &Arc<Provider>,
+    ) -> Self {
+        Tool {
+            metrics: METRICS.tool(&provider.name, &name),
+            haystack: OnceLock::new(),
+            provider: provider.clone(),
+            description: command.description.clone(),
+            scope: default_scope(&name, provider),
+            invocation: Invocation::Atip(Box::new(invocation)),
+            schema: Schema::untrusted(schema),
+            extract: None,
+            format: ResultFormat::default(),
+            tags: Vec::new(),
+            hint: None,
+            examples: command.examples.clone(),
+            effects,
+            name,
+        }
+    }
+
     /// This tool of the manifest, with what its server says about it now.
     pub fn as_listed(&self, listed: Tool) -> Self {
         let description = match self.description.as_str() {
@@ -260,6 +289,23 @@ impl Tool {
                 .key(format!("tools.{}.input_schema", self.name))
         };
         self.schema.faults().into_iter().map(problem)
+    }
+
+    /// The program that a call runs, with the time that it has.
+    pub fn program(&self) -> Option<&Cli> {
+        match &self.invocation {
+            Invocation::Atip(command) => Some(&command.cli),
+            Invocation::Cli => self.provider.cli(),
+            Invocation::Http(_) | Invocation::Mcp(_) | Invocation::Files(_) => None,
+        }
+    }
+
+    /// How its author says that it is used with others: ATIP's patterns.
+    pub fn patterns(&self) -> &[Value] {
+        match &self.invocation {
+            Invocation::Atip(command) => &command.about.patterns,
+            _ => &[],
+        }
     }
 
     /// What is known about its effects: declared, or else inferred.

@@ -80,7 +80,9 @@ fn run_local(local: &Local, command: Command, format: Format) -> Result<(), Fail
         Command::Info { name } => {
             let tool = local.visible(&name)?;
             let mut described = Described::from(tool.as_ref());
-            described.help_text = program_help::ask(&tool.provider);
+            if tool.invocation.is_program() {
+                described.help_text = program_help::ask(&tool.provider);
+            }
             info(&described, format);
         }
         Command::Search { query } => {

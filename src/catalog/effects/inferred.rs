@@ -49,7 +49,7 @@ pub fn inferred(invocation: &Invocation) -> Option<KnownEffects> {
             destructive: Some(false),
             ..over_network
         },
-        Invocation::Cli => return None,
+        Invocation::Cli | Invocation::Atip(_) => return None,
     };
     Some(KnownEffects {
         effects,

@@ -48,9 +48,9 @@ pub enum Command {
         /// The provider's name
         name: String,
     },
-    /// Check manifests, each on its own
+    /// Check manifests, ATIP metadata and shims, each on its own
     Validate {
-        /// Manifests to check
+        /// Files to check, or a folder agent-tools
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
 

@@ -35,6 +35,8 @@ pub struct Described<'a> {
     examples: &'a [Value],
     /// What its author says that it does, and who that is.
     effects: Option<(Value, &'a str)>,
+    /// How it is used together with others.
+    patterns: &'a [Value],
     /// The program behind the tool. A proxy keeps it to itself.
     command: Option<&'a str>,
     /// What the program says about itself, where it was asked.
@@ -61,6 +63,7 @@ impl<'a> From<&'a Tool> for Described<'a> {
             skills: provider.skills.iter().map(String::as_str).collect(),
             input_schema: tool.input_schema(),
             examples: &tool.examples,
+            patterns: tool.patterns(),
             effects: tool
                 .effects
                 .as_ref()
@@ -99,6 +102,7 @@ impl<'a> Described<'a> {
             skills: texts("skills"),
             input_schema: &answer["input_schema"],
             examples: list("examples"),
+            patterns: list("patterns"),
             effects: answer["effects"].is_object().then(|| {
                 let source = text("effects_source").unwrap_or_default();
                 (answer["effects"].clone(), source)
@@ -169,6 +173,9 @@ impl<'a> Described<'a> {
             info["effects"] = effects.clone();
             info["effects_source"] = json!(source);
         }
+        if !self.patterns.is_empty() {
+            info["patterns"] = json!(self.patterns);
+        }
         if let Some(text) = &self.help_text {
             info["help_text"] = json!(text);
         }
@@ -198,6 +205,10 @@ impl<'a> Described<'a> {
         match self.transport {
             Some(transport) => line("Transport", &format!("MCP ({transport})")),
             None if self.is_program() => line("Command", self.command.unwrap_or_default()),
+            None if self.handler == Some("atip") => {
+                let command = self.command.unwrap_or(self.provider);
+                line("Command", format!("{command} {}", self.endpoint).trim_end());
+            }
             None => {
                 let base = self.base_url.unwrap_or_default().trim_end_matches('/');
                 let url = format!("{base}{}", self.endpoint);
@@ -233,6 +244,10 @@ impl<'a> Described<'a> {
                 output::line(&format!("  {text}"));
             }
         }
+        if !self.patterns.is_empty() {
+            output::line("\nPatterns:");
+            self.patterns.iter().for_each(print_pattern);
+        }
         output::line("\nUsage:");
         output::line(&self.usage());
     }
@@ -256,6 +271,20 @@ impl<'a> Described<'a> {
             usage += &format!(" --{name} <{name}>");
         }
         usage
+    }
+}
+
+/// A name with what it is for, and a line for each step.
+fn print_pattern(pattern: &Value) {
+    let text = |value: &Value| output::printable(value.as_str().unwrap_or_default());
+    let line = format!(
+        "  {}: {}",
+        text(&pattern["name"]),
+        text(&pattern["description"])
+    );
+    output::line(line.trim_end_matches([':', ' ']));
+    for step in pattern["steps"].as_array().into_iter().flatten() {
+        output::line(&format!("    {}", text(&step["command"])));
     }
 }
 
