@@ -63,7 +63,7 @@ pub(super) fn one(
             }
         })?;
     // Without the base URL: where an upstream is isn't the caller's business.
-    let described = json!({
+    let mut described = json!({
         "name": tool.name,
         "description": tool.description,
         "provider": tool.provider.name,
@@ -80,11 +80,18 @@ pub(super) fn one(
         "provider_description": tool.provider.description,
         "examples": tool.examples,
     });
+    if let Some(known) = &tool.effects {
+        described["effects"] = json!(known.effects);
+        described["effects_source"] = json!(known.source);
+    }
+    if !tool.patterns().is_empty() {
+        described["patterns"] = json!(tool.patterns());
+    }
     Reply::json(request.id, &described)
 }
 
 fn item(tool: &Tool, snapshot: &Snapshot) -> Value {
-    json!({
+    let mut item = json!({
         "name": tool.name,
         "description": tool.description,
         "provider": tool.provider.name,
@@ -95,7 +102,11 @@ fn item(tool: &Tool, snapshot: &Snapshot) -> Value {
         "scope": tool.scope,
         "category": tool.provider.category,
         "handler": tool.provider.handler_name(),
-    })
+    });
+    if let Some(known) = &tool.effects {
+        item["effects"] = json!(known.effects);
+    }
+    item
 }
 
 /// `Get` instead of `GET`: existing clients expect this form.

@@ -2,6 +2,7 @@
 //! resolve -> authorize -> parse -> validate -> limit -> execute -> shape -> audit.
 
 mod arguments;
+mod atip;
 mod audit_guard;
 mod credentials;
 mod files;
@@ -26,7 +27,9 @@ use url::Url;
 use crate::auth::rate::Rate;
 use crate::auth::{Identity, scope};
 use crate::catalog::schema::Prepared;
-use crate::catalog::{Catalog, HttpInvocation, Invocation, Provider, ResultFormat, Tool, Unlisted};
+use crate::catalog::{
+    Catalog, HttpInvocation, Invocation, McpInvocation, Provider, ResultFormat, Tool, Unlisted,
+};
 use crate::clock;
 use crate::config::{FileSettings, ToolSettings};
 use crate::credential::{Lookup, UsedSecrets};
@@ -47,6 +50,7 @@ pub use arguments::{Args, MOST_VALUES};
 use audit_guard::AuditGuard;
 pub use listing::{has_changed, list};
 pub use mcp::server_of as mcp_server;
+pub use program::text_variables;
 pub use relay::{RelayRecord, Relayed};
 pub use work::{SMALL_TEXT, Work};
 
@@ -290,7 +294,7 @@ async fn decide(
     let answer = execute(&call, tool, input).await?;
     let most = limits.max_response_bytes;
     // A program has a time of its own, which may be longer than the call's.
-    let program = tool.provider.cli();
+    let program = tool.program();
     let work = program.map_or(*work, |cli| work.extended(cli.timeout));
     Ok(Finished {
         output: shape::shape(tool, answer, &work, most, call.request_id, call.secrets).await?,
@@ -417,21 +421,25 @@ async fn execute(call: &Call<'_>, tool: &Arc<Tool>, input: Input) -> Result<Answ
                 other => ExecError::from(other).into(),
             })
         }
-        Invocation::Mcp(remote) => {
-            let target = mcp::target(call).map_err(ExecError::from)?;
-            let result = exec::mcp::call_tool(
-                remote,
-                args,
-                size,
-                &target,
-                call.exec_context(),
-                call.native,
-            )
-            .await;
-            Ok(Answer::Memory(result.map_err(ExecError::from)?))
-        }
+        Invocation::Mcp(remote) => over_mcp(call, remote, args, size).await,
+        Invocation::Atip(command) => match atip::delegate(call, command) {
+            Some(server) => Box::pin(atip::over_mcp(call, server, args, size)).await,
+            None => atip::run(call, command, &args).await,
+        },
         Invocation::Files(operation) => files::run(call, *operation, args, content).await,
     }
+}
+
+async fn over_mcp(
+    call: &Call<'_>,
+    remote: &McpInvocation,
+    args: Map<String, Value>,
+    size: usize,
+) -> Result<Answer, CallError> {
+    let target = mcp::target(call).map_err(ExecError::from)?;
+    let context = call.exec_context();
+    let result = exec::mcp::call_tool(remote, args, size, &target, context, call.native).await;
+    Ok(Answer::Memory(result.map_err(ExecError::from)?))
 }
 
 /// The caller's mistake, and not the upstream's: nothing was sent.

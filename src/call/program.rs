@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use super::{Call, credentials};
 use crate::catalog::cli::{Cli, Variable};
-use crate::credential::{Attachment, CredentialError};
+use crate::credential::{Attachment, CredentialError, Lookup};
 use crate::error::{CallError, ExecError};
 use crate::exec::cli::{self, CliError, Job, Value};
 use crate::exec::credentials::CallCredential;
@@ -37,7 +37,23 @@ fn known_secrets(call: &Call<'_>) -> Option<Arc<Attachment>> {
 }
 
 pub async fn run(call: &Call<'_>, words: Vec<String>) -> Result<Answer, CallError> {
-    let answer = start(call, words).await;
+    let cli = call.provider.cli().ok_or_else(|| {
+        let no_program = CliError::Spawn {
+            command: String::new(),
+            why: "the manifest names no program".to_owned(),
+        };
+        ExecError::from(no_program)
+    })?;
+    run_program(call, cli, words).await
+}
+
+/// Runs a program of the provider.
+pub async fn run_program(
+    call: &Call<'_>,
+    cli: &Cli,
+    words: Vec<String>,
+) -> Result<Answer, CallError> {
+    let answer = start(call, cli, words).await;
     answer.map_err(|error| match error {
         // The caller's mistake: nothing was started.
         CliError::TooLong(what) => too_long(what),
@@ -61,12 +77,7 @@ fn too_long(what: String) -> CallError {
     }
 }
 
-async fn start(call: &Call<'_>, words: Vec<String>) -> Result<Answer, CliError> {
-    let no_program = || CliError::Spawn {
-        command: String::new(),
-        why: "the manifest names no program".to_owned(),
-    };
-    let cli = call.provider.cli().ok_or_else(no_program)?;
+async fn start(call: &Call<'_>, cli: &Cli, words: Vec<String>) -> Result<Answer, CliError> {
     let env = environment(call, cli)?;
     let credential = credentials::resolve(call)?;
     let job = Job {
@@ -104,6 +115,24 @@ fn environment(call: &Call<'_>, cli: &Cli) -> Result<Vec<(String, Value)>, CliEr
             }
         };
         Ok((name.clone(), value))
+    });
+    each.collect()
+}
+
+/// The variables of a program that is asked something outside of a call. Files with credentials
+/// are made for calls only.
+pub fn text_variables(
+    cli: &Cli,
+    lookup: &Lookup<'_>,
+) -> Result<Vec<(String, Zeroizing<String>)>, CliError> {
+    let each = cli.env.iter().filter_map(|(name, variable)| {
+        let Variable::Text(template) = variable else {
+            return None;
+        };
+        let filled = template.expand(lookup);
+        let filled = filled.map_err(|names| missing(CredentialError::missing(names)));
+        let text = filled.map(|filled| String::from_utf8_lossy(&filled).into_owned());
+        Some(text.map(|text| (name.clone(), Zeroizing::new(text))))
     });
     each.collect()
 }

@@ -19,7 +19,7 @@ const LONGEST_TIMEOUT: u64 = u32::MAX as u64;
 /// Bytes of a key's name that becomes the name of a file.
 const LONGEST_FILE_NAME: usize = 200;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Cli {
     /// By name, which is looked up in PATH, or by path.
     pub command: String,
@@ -34,6 +34,9 @@ pub struct Cli {
     pub most_at_a_time: usize,
     /// Which words are files that the program writes.
     pub captures: CaptureRules,
+    keys: ProgramKeys,
+    /// Whether the manifest says how long a call may take.
+    pub timeout_is_set: bool,
     capture_faults: Vec<RuleFault>,
 }
 
@@ -66,13 +69,28 @@ impl Variable {
     }
 }
 
+/// The fields in which a handler names its program and the variables; the others are the same for
+/// every handler that runs programs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ProgramKeys {
+    pub command: &'static str,
+    pub env: &'static str,
+}
+
+impl ProgramKeys {
+    pub(super) const CLI: Self = ProgramKeys {
+        command: "cli_command",
+        env: "cli_env",
+    };
+}
+
 impl Cli {
-    pub(super) fn read(s: &mut Section<'_>) -> Self {
-        let env: BTreeMap<String, String> = s.take("cli_env").unwrap_or_default();
+    pub(super) fn read(s: &mut Section<'_>, keys: ProgramKeys) -> Self {
+        let env: BTreeMap<String, String> = s.take(keys.env).unwrap_or_default();
         let mut variables = Vec::new();
         for (name, value) in env {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-                s.problem("cli_env", format!("'{name}' can't be a variable"));
+                s.problem(keys.env, format!("'{name}' can't be a variable"));
                 continue;
             }
             let variable = Variable::parse(&value);
@@ -80,7 +98,7 @@ impl Cli {
                 && !is_file_name(key)
             {
                 let message = format!("{name}: '@{{{key}}}' can't be the name of a file");
-                s.problem("cli_env", message);
+                s.problem(keys.env, message);
             }
             variables.push((name, variable));
         }
@@ -99,9 +117,9 @@ impl Cli {
             s.problem("cli_cwd", "it has to be an absolute path");
         }
         let default_args: Vec<String> = s.take("cli_default_args").unwrap_or_default();
-        let command: String = s.take("cli_command").unwrap_or_default();
+        let command: String = s.take(keys.command).unwrap_or_default();
         for (key, has_nul) in [
-            ("cli_command", command.contains('\0')),
+            (keys.command, command.contains('\0')),
             (
                 "cli_default_args",
                 default_args.iter().any(|it| it.contains('\0')),
@@ -123,6 +141,8 @@ impl Cli {
             folder,
             most_at_a_time: most.unwrap_or(MOST_AT_A_TIME),
             captures,
+            keys,
+            timeout_is_set: timeout.is_some(),
             capture_faults,
         }
     }
@@ -132,7 +152,7 @@ impl Cli {
         let mut faults = Vec::new();
         if self.command.is_empty() {
             let message = "without it there is no program, and there are no tools";
-            faults.push(Problem::new(message).key("provider.cli_command"));
+            faults.push(Problem::new(message).key(self.key(self.keys.command)));
         }
         for (name, variable) in &self.env {
             if let Variable::Text(template) = variable
@@ -141,7 +161,7 @@ impl Cli {
                 let message = format!(
                     "{name}: '@{{name}}' stands for a file only where it is the whole value"
                 );
-                faults.push(Problem::new(message).key("provider.cli_env"));
+                faults.push(Problem::new(message).key(self.key(self.keys.env)));
             }
         }
         for fault in &self.capture_faults {
@@ -152,6 +172,31 @@ impl Cli {
             faults.push(Problem::new(format!("{fault}; it is ignored")).key(key));
         }
         faults
+    }
+
+    /// The same program, with another time.
+    pub(super) fn limited_to(&self, timeout: Duration) -> Self {
+        Cli {
+            timeout,
+            ..self.clone()
+        }
+    }
+
+    /// Another program, run in the same way.
+    pub fn with_command(&self, command: String) -> Self {
+        Cli {
+            command,
+            ..self.clone()
+        }
+    }
+
+    fn key(&self, field: &str) -> String {
+        format!("provider.{field}")
+    }
+
+    /// The manifest's field that names the program.
+    pub fn command_field(&self) -> &'static str {
+        self.keys.command
     }
 
     /// The variables that hold no credential.
@@ -190,7 +235,7 @@ mod tests {
         let mut problems = Vec::new();
         let table: toml::Table = toml::from_str(text).unwrap();
         let mut s = Section::item(Path::new("m.toml"), "provider", table, &mut problems);
-        let cli = Cli::read(&mut s);
+        let cli = Cli::read(&mut s, ProgramKeys::CLI);
         s.finish();
         (cli, problems.iter().map(ToString::to_string).collect())
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::Method;
 use serde_json::Value;
 
+use super::atip::AtipInvocation;
 use super::files::FileOperation;
 use super::mcp::ToolDetails;
 use super::mcp::param_headers::ParamHeader;
@@ -21,6 +22,8 @@ pub enum Invocation {
     /// The provider's program.
     Cli,
     Files(FileOperation),
+    /// A command of the provider's program.
+    Atip(Box<AtipInvocation>),
 }
 
 #[derive(Debug, Clone)]
@@ -68,16 +71,18 @@ impl Invocation {
                 let endpoint = endpoint.unwrap_or_default();
                 Invocation::Files(FileOperation::read(s, tool, &provider.name, &endpoint))
             }
-            Handler::Http(_) | Handler::OpenApi(_) | Handler::Passthrough | Handler::Absent => {
-                Invocation::Http(HttpInvocation {
-                    method,
-                    endpoint: endpoint.unwrap_or_default(),
-                    dialect: match provider.kind {
-                        HandlerKind::Xai => Dialect::Agentic,
-                        _ => Dialect::Plain,
-                    },
-                })
-            }
+            Handler::Http(_)
+            | Handler::OpenApi(_)
+            | Handler::Atip(_)
+            | Handler::Passthrough
+            | Handler::Absent => Invocation::Http(HttpInvocation {
+                method,
+                endpoint: endpoint.unwrap_or_default(),
+                dialect: match provider.kind {
+                    HandlerKind::Xai => Dialect::Agentic,
+                    _ => Dialect::Plain,
+                },
+            }),
         }
     }
 
@@ -85,7 +90,7 @@ impl Invocation {
     pub(super) fn placeholders(&self) -> impl Iterator<Item = &str> {
         let endpoint = match self {
             Invocation::Http(http) => http.endpoint.as_str(),
-            Invocation::Mcp(_) | Invocation::Cli | Invocation::Files(_) => "",
+            Invocation::Mcp(_) | Invocation::Cli | Invocation::Files(_) | Invocation::Atip(_) => "",
         };
         placeholders(endpoint)
     }
@@ -95,7 +100,10 @@ impl Invocation {
     pub fn is_program(&self) -> bool {
         match self {
             Invocation::Cli => true,
-            Invocation::Http(_) | Invocation::Mcp(_) | Invocation::Files(_) => false,
+            Invocation::Http(_)
+            | Invocation::Mcp(_)
+            | Invocation::Files(_)
+            | Invocation::Atip(_) => false,
         }
     }
 
@@ -103,7 +111,9 @@ impl Invocation {
     pub fn reads_arguments_itself(&self) -> bool {
         match self {
             Invocation::Files(_) => true,
-            Invocation::Http(_) | Invocation::Mcp(_) | Invocation::Cli => false,
+            Invocation::Http(_) | Invocation::Mcp(_) | Invocation::Cli | Invocation::Atip(_) => {
+                false
+            }
         }
     }
 
@@ -111,7 +121,9 @@ impl Invocation {
     pub(super) fn own_schema(&self) -> Option<Value> {
         match self {
             Invocation::Files(operation) => Some(operation.schema()),
-            Invocation::Http(_) | Invocation::Mcp(_) | Invocation::Cli => None,
+            Invocation::Http(_) | Invocation::Mcp(_) | Invocation::Cli | Invocation::Atip(_) => {
+                None
+            }
         }
     }
 
@@ -119,7 +131,9 @@ impl Invocation {
     pub fn listed_method(&self) -> &Method {
         match self {
             Invocation::Http(http) => &http.method,
-            Invocation::Mcp(_) | Invocation::Files(FileOperation::Upload) => &Method::POST,
+            Invocation::Mcp(_) | Invocation::Files(FileOperation::Upload) | Invocation::Atip(_) => {
+                &Method::POST
+            }
             Invocation::Cli | Invocation::Files(FileOperation::Download) => &Method::GET,
         }
     }
@@ -129,6 +143,7 @@ impl Invocation {
         match self {
             Invocation::Http(http) => &http.endpoint,
             Invocation::Mcp(mcp) => &mcp.remote_name,
+            Invocation::Atip(command) => &command.command,
             Invocation::Cli | Invocation::Files(_) => "",
         }
     }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::cli::Cli;
+use super::atip::Atip;
+use super::cli::{Cli, ProgramKeys};
 use super::files::{self, FileManager};
 use super::mcp::{Mcp, Transport};
 use super::openapi::Selection;
@@ -57,6 +58,8 @@ pub enum Handler {
     Mcp(Box<Mcp>),
     /// A program that ati runs for each call.
     Cli(Box<Cli>),
+    /// A program whose commands are tools.
+    Atip(Box<Atip>),
     /// Downloads, and uploads to these destinations.
     FileManager(FileManager),
     /// Routes, no tools.
@@ -214,16 +217,18 @@ impl Provider {
                 (owned(mcp.keys()), Handler::Mcp(Box::new(mcp)))
             }
             HandlerKind::Cli => {
-                let cli = Cli::read(s);
+                let cli = Cli::read(s, ProgramKeys::CLI);
                 let faults = cli.faults().into_iter();
                 warnings.extend(faults.map(|fault| fault.file(&self.file)));
-                if !matches!(self.outbound.auth, Auth::None) {
-                    let message = "it has no effect: a program gets its credentials by cli_env";
-                    let problem = Problem::new(message).file(&self.file);
-                    warnings.push(problem.key("provider.auth_type"));
-                    self.outbound.auth = Auth::None;
-                }
+                self.ignore_auth("cli_env", warnings);
                 (owned(cli.keys()), Handler::Cli(Box::new(cli)))
+            }
+            HandlerKind::Atip => {
+                let atip = Atip::read(s);
+                let faults = atip.cli.faults().into_iter();
+                warnings.extend(faults.map(|fault| fault.file(&self.file)));
+                self.ignore_auth("atip_env", warnings);
+                (owned(atip.cli.keys()), Handler::Atip(Box::new(atip)))
             }
             HandlerKind::Passthrough => (Vec::new(), Handler::Passthrough),
             HandlerKind::FileManager => {
@@ -286,6 +291,7 @@ impl Provider {
     pub fn cli(&self) -> Option<&Cli> {
         match &self.handler {
             Handler::Cli(cli) if !cli.command.is_empty() => Some(cli),
+            Handler::Atip(atip) if !atip.cli.command.is_empty() => Some(&atip.cli),
             _ => None,
         }
     }
@@ -303,7 +309,9 @@ impl Provider {
         match &self.handler {
             Handler::Http(_) | Handler::Mcp(_) | Handler::FileManager(_) => true,
             Handler::Cli(cli) => !cli.command.is_empty(),
-            Handler::OpenApi(_) | Handler::Passthrough | Handler::Absent => false,
+            Handler::OpenApi(_) | Handler::Atip(_) | Handler::Passthrough | Handler::Absent => {
+                false
+            }
         }
     }
 
@@ -316,7 +324,17 @@ impl Provider {
     pub fn starts_program(&self) -> bool {
         match (&self.handler, &self.kind) {
             (Handler::Mcp(mcp), _) => matches!(mcp.transport, Transport::Stdio { .. }),
-            (_, kind) => *kind == HandlerKind::Cli,
+            (_, kind) => matches!(kind, HandlerKind::Cli | HandlerKind::Atip),
+        }
+    }
+
+    /// A program has no request that a credential could be attached to.
+    fn ignore_auth(&mut self, env: &str, warnings: &mut Vec<Problem>) {
+        if !matches!(self.outbound.auth, Auth::None) {
+            let message = format!("it has no effect: a program gets its credentials by {env}");
+            let problem = Problem::new(message).file(&self.file);
+            warnings.push(problem.key("provider.auth_type"));
+            self.outbound.auth = Auth::None;
         }
     }
 
@@ -344,8 +362,10 @@ impl Provider {
             );
         }
         // A program may get what is minted as variables.
-        let unused = !matches!(self.handler, Handler::Mcp(_) | Handler::Cli(_))
-            && !matches!(self.outbound.auth, Auth::Static(_));
+        let unused = !matches!(
+            self.handler,
+            Handler::Mcp(_) | Handler::Cli(_) | Handler::Atip(_)
+        ) && !matches!(self.outbound.auth, Auth::Static(_));
         let to_header = |to: &Inject| matches!(to, Inject::Header(_));
         if unused && !generator.inject.iter().any(|(_, to)| to_header(to)) {
             warn("with this auth_type and no injected header, what it mints is not used");

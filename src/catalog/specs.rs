@@ -4,6 +4,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::atip::Folders;
 use super::openapi::{Document, LARGEST, Survey};
 use super::provider::{OpenApi, Provider};
 
@@ -13,6 +14,10 @@ pub struct Specs<'a> {
     dirs: Vec<PathBuf>,
     /// The one tool that a command wants: documents of other providers are not read.
     only: Option<&'a str>,
+    /// Where ATIP's files are.
+    pub(super) agent_tools: Folders,
+    /// Whether programs may be asked for their metadata.
+    pub(super) may_run: bool,
 }
 
 impl<'a> Specs<'a> {
@@ -23,6 +28,8 @@ impl<'a> Specs<'a> {
                 .map(|it| ati_dir.join(it))
                 .to_vec(),
             only: None,
+            agent_tools: Folders::of_environment(),
+            may_run: true,
         }
     }
 
@@ -33,11 +40,21 @@ impl<'a> Specs<'a> {
         }
     }
 
+    /// Without running programs.
+    pub fn only_files(self) -> Self {
+        Specs {
+            may_run: false,
+            ..self
+        }
+    }
+
     #[cfg(test)]
     pub fn none() -> Self {
         Specs {
             dirs: Vec::new(),
             only: None,
+            agent_tools: Folders::default(),
+            may_run: false,
         }
     }
 

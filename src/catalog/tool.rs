@@ -7,7 +7,11 @@ use serde_json::Value;
 use serde_json_path::JsonPath;
 use toml::Table;
 
+use super::atip::{self, AtipInvocation};
+use super::cli::Cli;
+use super::effects::{self, Effects, KnownEffects, Source};
 use super::invocation::{Dialect, HttpInvocation, Invocation, McpInvocation};
+use super::json_reader::Findings;
 use super::mcp::{ListedTool, param_headers};
 use super::openapi::Operation;
 use super::provider::{Override, Provider};
@@ -34,6 +38,8 @@ pub struct Tool {
     pub tags: Vec<String>,
     pub hint: Option<String>,
     pub examples: Vec<Value>,
+    /// What its author says that it does.
+    pub effects: Option<KnownEffects>,
     pub metrics: ToolMetrics,
     pub(super) haystack: OnceLock<Haystack>,
 }
@@ -113,6 +119,7 @@ impl Tool {
             tags: s.take("tags").unwrap_or_default(),
             hint: s.take("hint"),
             examples: s.take("examples").unwrap_or_default(),
+            effects: read_effects(s),
             provider: provider.clone(),
             name,
         })
@@ -153,6 +160,7 @@ impl Tool {
             tags,
             hint: over.hint.clone(),
             examples: Vec::new(),
+            effects: None,
             name,
         }
     }
@@ -177,6 +185,7 @@ impl Tool {
             tags: Vec::new(),
             hint: None,
             examples: Vec::new(),
+            effects: None,
             name,
         }
     }
@@ -197,6 +206,34 @@ impl Tool {
             tags: Vec::new(),
             hint: None,
             examples: Vec::new(),
+            effects: None,
+            name,
+        }
+    }
+
+    /// A command of a program.
+    pub fn of_command(
+        name: String,
+        command: &atip::metadata::Command,
+        invocation: AtipInvocation,
+        schema: Value,
+        effects: Option<KnownEffects>,
+        provider: &Arc<Provider>,
+    ) -> Self {
+        Tool {
+            metrics: METRICS.tool(&provider.name, &name),
+            haystack: OnceLock::new(),
+            provider: provider.clone(),
+            description: command.description.clone(),
+            scope: default_scope(&name, provider),
+            invocation: Invocation::Atip(Box::new(invocation)),
+            schema: Schema::untrusted(schema),
+            extract: None,
+            format: ResultFormat::default(),
+            tags: Vec::new(),
+            hint: None,
+            examples: command.examples.clone(),
+            effects,
             name,
         }
     }
@@ -219,6 +256,7 @@ impl Tool {
             tags: self.tags.clone(),
             hint: self.hint.clone(),
             examples: self.examples.clone(),
+            effects: self.effects.clone(),
             ..listed
         }
     }
@@ -253,10 +291,47 @@ impl Tool {
         self.schema.faults().into_iter().map(problem)
     }
 
+    /// The program that a call runs, with the time that it has.
+    pub fn program(&self) -> Option<&Cli> {
+        match &self.invocation {
+            Invocation::Atip(command) => Some(&command.cli),
+            Invocation::Cli => self.provider.cli(),
+            Invocation::Http(_) | Invocation::Mcp(_) | Invocation::Files(_) => None,
+        }
+    }
+
+    /// How its author says that it is used with others: ATIP's patterns.
+    pub fn patterns(&self) -> &[Value] {
+        match &self.invocation {
+            Invocation::Atip(command) => &command.about.patterns,
+            _ => &[],
+        }
+    }
+
+    /// What is known about its effects: declared, or else inferred.
+    pub fn known_effects(&self) -> Option<KnownEffects> {
+        let declared = self.effects.clone();
+        declared.or_else(|| effects::inferred(&self.invocation))
+    }
+
     /// The input schema as callers see it.
     pub fn input_schema(&self) -> &Value {
         &self.schema.value
     }
+}
+
+/// `[tools.effects]`: the operator's word.
+fn read_effects(s: &mut Section<'_>) -> Option<KnownEffects> {
+    let value: Value = s.take("effects")?;
+    let mut found = Findings::default();
+    let effects = Effects::read(&value, "", &mut found);
+    for problem in found.problems.into_iter().chain(found.warnings) {
+        s.problem("effects", problem.to_string());
+    }
+    Some(KnownEffects {
+        effects,
+        source: Source::Org,
+    })
 }
 
 /// The scope of a tool whose manifest names none.

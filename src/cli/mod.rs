@@ -1,6 +1,7 @@
 //! The command line: parsed arguments, one function per command, and one place that turns its
 //! outcome into an exit code.
 
+mod agent;
 mod audit;
 mod auth;
 mod check;
@@ -231,9 +232,21 @@ impl Command {
     }
 }
 
+/// Answers `ati --agent`, which has no command and touches nothing.
+pub fn introspect() -> Option<ExitCode> {
+    agent::answer(std::env::args_os())
+}
+
 /// The command line of this process. A usage error ends it, with exit code 2.
 pub fn parse() -> Cli {
     let matches = help::command().get_matches();
+    if matches.get_flag("agent") {
+        let message =
+            "--agent describes ati itself: it takes no command, only --commands and --depth";
+        help::command()
+            .error(clap::error::ErrorKind::ArgumentConflict, message)
+            .exit();
+    }
     Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
 }
 

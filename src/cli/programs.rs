@@ -24,15 +24,18 @@ pub fn faults(snapshot: &Snapshot) -> Vec<Fault> {
 }
 
 fn program(provider: &Arc<Provider>, cli: &Cli) -> Option<Fault> {
-    let command = &cli.command;
+    let (command, field) = (&cli.command, cli.command_field());
     let error = process::find_program(command, &cli.plain_env()).err()?;
     let file = provider.file.display();
     Some(Fault {
         provider: provider.clone(),
-        key: "provider.cli_command",
+        key: match cli.command_field() {
+            "atip_command" => "provider.atip_command",
+            _ => "provider.cli_command",
+        },
         message: format!("'{command}': {error}"),
         fix: format!(
-            "install '{command}', or write its path into cli_command of {file}; a service has a \
+            "install '{command}', or write its path into {field} of {file}; a service has a \
              PATH of its own"
         ),
     })

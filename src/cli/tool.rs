@@ -1,7 +1,10 @@
 //! `ati tool`: what tools there are.
 
 mod described;
+mod export;
 mod program_help;
+
+use std::sync::Arc;
 
 use serde_json::Value;
 use tracing::warn;
@@ -13,6 +16,7 @@ use super::{Format, output};
 use crate::catalog::{Tool, search};
 use crate::error::{Code, Failure};
 use described::Described;
+use export::Exported;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -33,6 +37,25 @@ pub enum Command {
         #[arg(required = true, num_args = 1..)]
         query: Vec<String>,
     },
+    /// Describe the tools that you may use for agents of another convention
+    Export(Export),
+}
+
+#[derive(clap::Args)]
+pub struct Export {
+    /// As ATIP metadata: each tool is a command below `ati run`
+    #[arg(long, required = true)]
+    atip: bool,
+
+    /// Only the tools of this provider
+    #[arg(long, value_name = "NAME")]
+    provider: Option<String>,
+}
+
+impl Export {
+    fn takes(&self, provider: &str) -> bool {
+        self.provider.as_ref().is_none_or(|name| name == provider)
+    }
 }
 
 pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
@@ -45,7 +68,7 @@ pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
                     local.discover_for(name)?;
                     local
                 }
-                Command::List { .. } | Command::Search { .. } => {
+                Command::List { .. } | Command::Search { .. } | Command::Export(_) => {
                     let mut local = Local::load()?;
                     local.discover()?;
                     local
@@ -83,8 +106,17 @@ fn run_local(local: &Local, command: Command, format: Format) -> Result<(), Fail
             let skills = registry_here();
             let mut described = Described::from(tool.as_ref());
             described.skills = skills.names_for(tool);
-            described.help_text = program_help::ask(&tool.provider);
+            if tool.invocation.is_program() {
+                described.help_text = program_help::ask(&tool.provider);
+            }
             info(&described, format);
+        }
+        Command::Export(args) => {
+            let wanted = |tool: &&Arc<Tool>| args.takes(&tool.provider.name);
+            let tools = visible
+                .filter(wanted)
+                .map(|tool| Exported::from(tool.as_ref()));
+            output::pretty(&export::atip(tools));
         }
         Command::Search { query } => {
             let query = query.join(" ");
@@ -119,6 +151,17 @@ fn run_remote(remote: &Remote, command: Command, format: Format) -> Result<(), F
                 warn!("No tools found. 'ati auth status' shows what your token allows");
             }
             list(&tools, format);
+        }
+        Command::Export(args) => {
+            let query: Vec<(&str, &str)> = args
+                .provider
+                .iter()
+                .map(|name| ("provider", name.as_str()))
+                .collect();
+            let answer = remote.get("tools", &query)?;
+            let items = answer.as_array().ok_or_else(foreign)?.iter();
+            let tools: Option<Vec<Exported>> = items.map(Exported::from_answer).collect();
+            output::pretty(&export::atip(tools.ok_or_else(foreign)?));
         }
         Command::Search { query } => {
             let query = query.join(" ");

@@ -388,6 +388,16 @@ pub fn ati_dir() -> PathBuf {
     )
 }
 
+/// `agent-tools` in a folder of the XDG Base Directory Specification: the variable's, or else the
+/// one below the home folder. Relative paths don't count.
+pub fn agent_tools(variable: &str, below_home: &str) -> Option<PathBuf> {
+    let absolute = |path: PathBuf| Some(path).filter(|path| path.is_absolute());
+    let named = filled(variable).map(PathBuf::from).and_then(absolute);
+    let usual = || filled("HOME").map(|home| PathBuf::from(home).join(below_home));
+    let folder = named.or_else(|| usual().and_then(absolute))?;
+    Some(folder.join("agent-tools"))
+}
+
 fn filled(name: &str) -> Option<String> {
     std::env::var(name)
         .ok()

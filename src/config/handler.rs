@@ -15,11 +15,13 @@ pub enum HandlerKind {
     /// Routes instead of tools.
     Passthrough,
     Xai,
+    /// A tool that describes its own commands.
+    Atip,
     /// None of the others, as written.
     Unknown(String),
 }
 
-static KNOWN: [HandlerKind; 7] = [
+static KNOWN: [HandlerKind; 8] = [
     HandlerKind::Http,
     HandlerKind::OpenApi,
     HandlerKind::Mcp,
@@ -27,6 +29,7 @@ static KNOWN: [HandlerKind; 7] = [
     HandlerKind::FileManager,
     HandlerKind::Passthrough,
     HandlerKind::Xai,
+    HandlerKind::Atip,
 ];
 
 impl HandlerKind {
@@ -51,6 +54,7 @@ impl HandlerKind {
             HandlerKind::FileManager => "file_manager",
             HandlerKind::Passthrough => "passthrough",
             HandlerKind::Xai => "xai",
+            HandlerKind::Atip => "atip",
             HandlerKind::Unknown(name) => name.as_str(),
         }
     }
@@ -64,7 +68,8 @@ impl HandlerKind {
             | HandlerKind::Cli
             | HandlerKind::FileManager
             | HandlerKind::Passthrough
-            | HandlerKind::Xai => None,
+            | HandlerKind::Xai
+            | HandlerKind::Atip => None,
             HandlerKind::Unknown(name) => {
                 let offer = offer(name, &Self::NAMES);
                 Some(format!(
@@ -120,14 +125,14 @@ mod tests {
             absence("opnapi").as_deref(),
             Some(
                 "unknown handler 'opnapi', so its tools are absent; did you mean 'openapi'? \
-                 Known are http, openapi, mcp, cli, file_manager, passthrough, xai"
+                 Known are http, openapi, mcp, cli, file_manager, passthrough, xai, atip"
             )
         );
         assert_eq!(
             absence("zzz").as_deref(),
             Some(
                 "unknown handler 'zzz', so its tools are absent; \
-                 known are http, openapi, mcp, cli, file_manager, passthrough, xai"
+                 known are http, openapi, mcp, cli, file_manager, passthrough, xai, atip"
             )
         );
     }

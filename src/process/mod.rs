@@ -1,6 +1,7 @@
 //! Child processes. They are started from one thread that lives as long as ati does, get a chosen
 //! environment, and are killed together with everything that they started.
 
+pub mod binary;
 pub mod capabilities;
 mod channel;
 mod confine;

@@ -3,6 +3,7 @@
 use http::Method;
 use serde_json::{Map, Value, json};
 
+use crate::catalog::effects::Effects;
 use crate::catalog::files::FileOperation;
 use crate::catalog::{Invocation, Tool};
 
@@ -48,8 +49,11 @@ pub fn input_schema(tool: &Tool) -> Value {
     }
 }
 
-/// Only what is certain: an upstream's own word, or what HTTP says about a method.
+/// Only what is certain: the author's own word, or what HTTP says about a method.
 fn hints(tool: &Tool) -> Option<Value> {
+    if let Some(known) = &tool.effects {
+        return declared(&known.effects);
+    }
     match &tool.invocation {
         Invocation::Mcp(remote) => remote.details.annotations.clone(),
         Invocation::Http(http) => match http.method {
@@ -68,8 +72,24 @@ fn hints(tool: &Tool) -> Option<Value> {
             "destructiveHint": false,
         })),
         // What a program does isn't known.
-        Invocation::Cli => None,
+        Invocation::Cli | Invocation::Atip(_) => None,
     }
+}
+
+/// What declared effects are in MCP's words.
+fn declared(effects: &Effects) -> Option<Value> {
+    let mut hints = Map::new();
+    for (name, hint) in [
+        ("readOnlyHint", effects.is_read_only()),
+        ("destructiveHint", effects.destructive),
+        ("idempotentHint", effects.idempotent),
+        ("openWorldHint", effects.network),
+    ] {
+        if let Some(hint) = hint {
+            hints.insert(name.to_owned(), hint.into());
+        }
+    }
+    (!hints.is_empty()).then_some(Value::Object(hints))
 }
 
 #[cfg(test)]
@@ -98,5 +118,22 @@ mod tests {
         assert_eq!(shown[2]["annotations"]["destructiveHint"], true);
         let schema = json!({"type": "object", "required": ["id"]});
         assert_eq!(shown[2]["inputSchema"], schema);
+    }
+
+    #[test]
+    fn declared_effects_are_told_in_the_words_of_mcp() {
+        let catalog = Catalog::from_text(
+            "[provider]\nname = 'p'\nhandler = 'cli'\ncli_command = 'x'\n\
+             [[tools]]\nname = 'wipe'\neffects = {destructive = true, network = false}\n\
+             [[tools]]\nname = 'look'\n[tools.effects]\nidempotent = true\ndestructive = false\n\
+             filesystem = {write = false, delete = false}\n\
+             [[tools]]\nname = 'plain'",
+        );
+        let hints: Vec<Option<Value>> = catalog.tools().iter().map(|tool| hints(tool)).collect();
+        let wipe = json!({"readOnlyHint": false, "destructiveHint": true, "openWorldHint": false});
+        assert_eq!(hints[0], Some(wipe));
+        let look = json!({"readOnlyHint": true, "destructiveHint": false, "idempotentHint": true});
+        assert_eq!(hints[1], Some(look));
+        assert_eq!(hints[2], None);
     }
 }

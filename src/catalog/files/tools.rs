@@ -34,6 +34,7 @@ pub fn builtin(provider: &Arc<Provider>) -> impl Iterator<Item = Tool> {
             tags: vec!["files".to_owned(), operation.name().to_owned()],
             hint: Some(hint(operation).to_owned()),
             examples: Vec::new(),
+            effects: None,
             name,
         }
     })

@@ -77,7 +77,9 @@ impl Shown {
                 let transport = transport.filter(|text| !text.is_empty());
                 format!("mcp/{}", transport.unwrap_or("stdio"))
             }
-            HandlerKind::OpenApi | HandlerKind::Cli => handler.name().to_owned(),
+            HandlerKind::OpenApi | HandlerKind::Cli | HandlerKind::Atip => {
+                handler.name().to_owned()
+            }
             _ => "http".to_owned(),
         }
     }

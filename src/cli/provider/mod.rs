@@ -8,6 +8,7 @@ mod install_skills;
 mod list;
 mod load;
 mod name;
+mod scan;
 mod validate;
 mod write;
 
@@ -49,9 +50,11 @@ pub enum Command {
         /// The provider's name
         name: String,
     },
-    /// Check manifests, each on its own
+    /// Find the programs of this machine that describe themselves (ATIP), and shims for others
+    Scan(scan::Scan),
+    /// Check manifests, ATIP metadata and shims, each on its own
     Validate {
-        /// Manifests to check
+        /// Files to check, or a folder agent-tools
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
 
@@ -77,6 +80,7 @@ pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
         Command::Remove { name } => list::remove(&name, asked),
         Command::Load(args) => load::load(&args, asked),
         Command::Unload { name } => load::unload(&name, asked),
+        Command::Scan(args) => scan::scan(&args, asked),
         Command::Validate { files, strict } => validate::validate(&files, strict, format),
         Command::Schema => validate::schema(),
         Command::InstallSkills(args) => install_skills::run(&args, asked),

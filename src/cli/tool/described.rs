@@ -33,6 +33,10 @@ pub struct Described<'a> {
     pub skills: Vec<&'a str>,
     input_schema: &'a Value,
     examples: &'a [Value],
+    /// What its author says that it does, and who that is.
+    effects: Option<(Value, &'a str)>,
+    /// How it is used together with others.
+    patterns: &'a [Value],
     /// The program behind the tool. A proxy keeps it to itself.
     command: Option<&'a str>,
     /// What the program says about itself, where it was asked.
@@ -59,6 +63,11 @@ impl<'a> From<&'a Tool> for Described<'a> {
             skills: provider.skills.iter().map(String::as_str).collect(),
             input_schema: tool.input_schema(),
             examples: &tool.examples,
+            patterns: tool.patterns(),
+            effects: tool
+                .effects
+                .as_ref()
+                .map(|known| (json!(known.effects), known.source.name())),
             command: provider.cli().map(|cli| cli.command.as_str()),
             help_text: None,
         }
@@ -93,6 +102,11 @@ impl<'a> Described<'a> {
             skills: texts("skills"),
             input_schema: &answer["input_schema"],
             examples: list("examples"),
+            patterns: list("patterns"),
+            effects: answer["effects"].is_object().then(|| {
+                let source = text("effects_source").unwrap_or_default();
+                (answer["effects"].clone(), source)
+            }),
             command: None,
             help_text: None,
         })
@@ -155,6 +169,13 @@ impl<'a> Described<'a> {
             "skills": self.skills,
             "tags": self.tags,
         });
+        if let Some((effects, source)) = &self.effects {
+            info["effects"] = effects.clone();
+            info["effects_source"] = json!(source);
+        }
+        if !self.patterns.is_empty() {
+            info["patterns"] = json!(self.patterns);
+        }
         if let Some(text) = &self.help_text {
             info["help_text"] = json!(text);
         }
@@ -184,6 +205,10 @@ impl<'a> Described<'a> {
         match self.transport {
             Some(transport) => line("Transport", &format!("MCP ({transport})")),
             None if self.is_program() => line("Command", self.command.unwrap_or_default()),
+            None if self.handler == Some("atip") => {
+                let command = self.command.unwrap_or(self.provider);
+                line("Command", format!("{command} {}", self.endpoint).trim_end());
+            }
             None => {
                 let base = self.base_url.unwrap_or_default().trim_end_matches('/');
                 let url = format!("{base}{}", self.endpoint);
@@ -199,6 +224,9 @@ impl<'a> Described<'a> {
         line("Tags", &self.tags.join(", "));
         line("Hint", self.hint.unwrap_or_default());
         line("Skills", &self.skills.join(", "));
+        if let Some((effects, source)) = &self.effects {
+            line("Effects", &format!("{effects} (declared by: {source})"));
+        }
         if !self.input_schema.is_null() {
             output::line("\nInput Schema:");
             output::pretty(self.input_schema);
@@ -215,6 +243,10 @@ impl<'a> Described<'a> {
                     .map_or_else(|| example.to_string(), str::to_owned);
                 output::line(&format!("  {text}"));
             }
+        }
+        if !self.patterns.is_empty() {
+            output::line("\nPatterns:");
+            self.patterns.iter().for_each(print_pattern);
         }
         output::line("\nUsage:");
         output::line(&self.usage());
@@ -239,6 +271,20 @@ impl<'a> Described<'a> {
             usage += &format!(" --{name} <{name}>");
         }
         usage
+    }
+}
+
+/// A name with what it is for, and a line for each step.
+fn print_pattern(pattern: &Value) {
+    let text = |value: &Value| output::printable(value.as_str().unwrap_or_default());
+    let line = format!(
+        "  {}: {}",
+        text(&pattern["name"]),
+        text(&pattern["description"])
+    );
+    output::line(line.trim_end_matches([':', ' ']));
+    for step in pattern["steps"].as_array().into_iter().flatten() {
+        output::line(&format!("    {}", text(&step["command"])));
     }
 }
 

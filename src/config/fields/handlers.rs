@@ -269,6 +269,34 @@ pub(super) const CLI: Group = Group {
     ],
 };
 
+pub(super) const ATIP: Group = Group {
+    table: "provider",
+    title: "`handler = \"atip\"`",
+    handler: Some(HandlerKind::Atip),
+    fields: &[
+        field(
+            "atip_command",
+            Text,
+            "The program: a path, or a name that is looked up in PATH. The `cli_*` fields but \
+             `cli_command` and `cli_env` hold for it too",
+        ),
+        field(
+            "atip_metadata",
+            Text,
+            "A file with ATIP metadata, in place of what the program says to `--agent`: an \
+             absolute path, or one from the manifest's folder",
+        )
+        .default("registry, shims, `--agent`"),
+        field("atip_env", TextMap, "Its environment, as `cli_env`").default("`{}`"),
+        field(
+            "atip_mcp",
+            Text,
+            "The provider with `handler = \"mcp\"` that executes those commands which it has as \
+             tools of the same name",
+        ),
+    ],
+};
+
 pub(super) const FILE_MANAGER: Group = Group {
     table: "provider",
     title: "`handler = \"file_manager\"`",

@@ -105,6 +105,7 @@ pub const GROUPS: &[Group] = &[
     handlers::PASSTHROUGH,
     handlers::MCP,
     handlers::CLI,
+    handlers::ATIP,
     handlers::SANDBOX,
     handlers::FILE_MANAGER,
     handlers::UPLOAD_DESTINATIONS,

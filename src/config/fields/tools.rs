@@ -34,6 +34,12 @@ pub(super) const TOOLS: Group = Group {
         field("tags", TextList, "For search").default("`[]`"),
         field("hint", Text, "Short guidance for callers"),
         field("examples", Free, "Example calls").default("`[]`"),
+        field(
+            "effects",
+            Free,
+            "What a call does, in the words of ATIP: `destructive`, `idempotent`, `network` and \
+             so on",
+        ),
     ],
 };
 

@@ -10,6 +10,12 @@ use crate::process::program::ProgramError;
 pub enum CliError {
     #[error("CLI timed out after {0}s")]
     Timeout(u64),
+    /// The tool can't be used by a program.
+    #[error("'{tool}' is not run: {why}")]
+    Interactive { tool: String, why: &'static str },
+    /// The program is not the one that its metadata was written for.
+    #[error("'{command}' is not run: {why}")]
+    Unverified { command: String, why: String },
     #[error("CLI exited with code {code}: {}", .said.text)]
     Exit { code: i32, said: Said },
     /// It ended itself, or another process ended it.
@@ -122,6 +128,7 @@ impl ExecFailure for CliError {
             CliError::Exit { .. } => "tool_error",
             CliError::MissingKey(_) => "missing_key",
             CliError::Crowded(_) | CliError::Waited(_) => "busy",
+            CliError::Interactive { .. } | CliError::Unverified { .. } => "refused",
             CliError::Busy(shortage) => shortage.label(),
             CliError::TooLong(_) => "invalid_arguments",
             CliError::Capture(error) => match error.shortage() {
@@ -153,6 +160,8 @@ impl ExecFailure for CliError {
             CliError::Exit { .. }
             | CliError::Signal { .. }
             | CliError::Spawn { .. }
+            | CliError::Interactive { .. }
+            | CliError::Unverified { .. }
             | CliError::TooMuch(_)
             | CliError::TooManyProcesses(_)
             | CliError::Lost
@@ -178,6 +187,8 @@ impl ExecFailure for CliError {
             CliError::Output(_) | CliError::Lost => "closed",
             CliError::Credential(error) => return error.upstream_failure(),
             CliError::TooLong(_)
+            | CliError::Interactive { .. }
+            | CliError::Unverified { .. }
             | CliError::MissingKey(_)
             | CliError::CredentialFile { .. }
             | CliError::Folder(_)

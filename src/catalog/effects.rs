@@ -1,0 +1,513 @@
+//! What calling a tool does to the world: one vocabulary for every handler. It is that of ATIP
+//! (section 3.4 of its RFC), and `confirm` of CMP. What no author has said is None, which is
+//! another thing than `false`.
+
+mod inferred;
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::json_reader::{Findings, Object};
+pub use inferred::inferred;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Effects {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filesystem: Option<Filesystem>,
+    /// Makes network requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<bool>,
+    /// Starts other programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subprocess: Option<bool>,
+    /// A second call does no harm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotent: Option<bool>,
+    /// Can be undone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reversible: Option<bool>,
+    /// Destroys data for good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destructive: Option<bool>,
+    /// Its author wants a person to confirm each call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<bool>,
+    /// Kinds of resources, in the author's own words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub creates: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub modifies: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deletes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration: Option<RunTime>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interactive: Option<Interactive>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Filesystem {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delete: Option<bool>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cost {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Estimate>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub billable: Option<bool>,
+}
+
+/// In the order of the costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Estimate {
+    Free,
+    Low,
+    Medium,
+    High,
+}
+
+/// `duration`, as texts: `1-5s`, `60s`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunTime {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub typical: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Interactive {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<Input>,
+    /// It may ask questions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompts: Option<bool>,
+    /// It needs a terminal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tty: Option<bool>,
+}
+
+/// What a tool reads from its standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Input {
+    None,
+    Optional,
+    Required,
+    Password,
+}
+
+/// Who says what the effects are: `trust.source` of ATIP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Source {
+    /// The tool itself.
+    Native,
+    /// The one who publishes it.
+    Vendor,
+    /// The operator, in a manifest.
+    Org,
+    /// A shim.
+    Community,
+    User,
+    /// ati, which concludes it from what it knows of the tool.
+    Inferred,
+}
+
+/// How much a [`Source`] is trusted, in that order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Trust {
+    VeryLow,
+    Low,
+    Medium,
+    High,
+}
+
+impl Source {
+    pub fn trust(self) -> Trust {
+        match self {
+            Source::Native | Source::Vendor => Trust::High,
+            Source::Org => Trust::Medium,
+            Source::Community | Source::User => Trust::Low,
+            Source::Inferred => Trust::VeryLow,
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "native" => Source::Native,
+            "vendor" => Source::Vendor,
+            "org" => Source::Org,
+            "community" => Source::Community,
+            "user" => Source::User,
+            "inferred" => Source::Inferred,
+            _ => return None,
+        })
+    }
+
+    pub const NAMES: [&'static str; 6] =
+        ["native", "vendor", "org", "community", "user", "inferred"];
+
+    /// As documents write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Native => "native",
+            Source::Vendor => "vendor",
+            Source::Org => "org",
+            Source::Community => "community",
+            Source::User => "user",
+            Source::Inferred => "inferred",
+        }
+    }
+}
+
+/// Effects, and whose word they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownEffects {
+    pub effects: Effects,
+    pub source: Source,
+}
+
+impl KnownEffects {
+    /// Whether an author has said so; otherwise ati has concluded it.
+    pub fn is_declared(&self) -> bool {
+        self.source != Source::Inferred
+    }
+}
+
+impl Effects {
+    /// From a document. A value that can't be read is a problem, and counts as not said.
+    pub fn read(value: &Value, place: &str, found: &mut Findings) -> Self {
+        let Some(mut o) = Object::open(value, place, found) else {
+            return Effects::default();
+        };
+        let filesystem = o.object("filesystem", found).map(|mut o| {
+            let filesystem = Filesystem {
+                read: o.flag("read", found),
+                write: o.flag("write", found),
+                delete: o.flag("delete", found),
+                paths: o.texts("paths", found),
+            };
+            o.finish(found);
+            filesystem
+        });
+        let cost = o.object("cost", found).map(|mut o| {
+            let cost = Cost {
+                estimate: word(&mut o, "estimate", ESTIMATES, found),
+                billable: o.flag("billable", found),
+            };
+            o.finish(found);
+            cost
+        });
+        let duration = o.object("duration", found).map(|mut o| {
+            let duration = RunTime::read(&mut o, found);
+            o.finish(found);
+            duration
+        });
+        let interactive = o.object("interactive", found).map(|mut o| {
+            let interactive = Interactive {
+                stdin: word(&mut o, "stdin", INPUTS, found),
+                prompts: o.flag("prompts", found),
+                tty: o.flag("tty", found),
+            };
+            o.finish(found);
+            interactive
+        });
+        let effects = Effects {
+            filesystem,
+            network: o.flag("network", found),
+            subprocess: o.flag("subprocess", found),
+            idempotent: o.flag("idempotent", found),
+            reversible: o.flag("reversible", found),
+            destructive: o.flag("destructive", found),
+            confirm: o.flag("confirm", found),
+            creates: o.texts("creates", found),
+            modifies: o.texts("modifies", found),
+            deletes: o.texts("deletes", found),
+            cost,
+            duration,
+            interactive,
+        };
+        o.finish(found);
+        effects
+    }
+
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == Effects::default()
+    }
+
+    /// The effects of a command of a tool that has these effects as a whole: the worse of both for
+    /// what it may do, the command's own for what it costs.
+    pub fn with_command(&self, command: &Effects) -> Effects {
+        let (tool_files, own_files) = (&self.filesystem, &command.filesystem);
+        let filesystem = match (tool_files, own_files) {
+            (Some(tool), Some(own)) => Some(Filesystem {
+                read: either(tool.read, own.read),
+                write: either(tool.write, own.write),
+                delete: either(tool.delete, own.delete),
+                paths: union(&tool.paths, &own.paths),
+            }),
+            (one, other) => other.as_ref().or(one.as_ref()).cloned(),
+        };
+        Effects {
+            filesystem,
+            network: either(self.network, command.network),
+            subprocess: either(self.subprocess, command.subprocess),
+            destructive: either(self.destructive, command.destructive),
+            confirm: either(self.confirm, command.confirm),
+            idempotent: both(self.idempotent, command.idempotent),
+            reversible: both(self.reversible, command.reversible),
+            creates: union(&self.creates, &command.creates),
+            modifies: union(&self.modifies, &command.modifies),
+            deletes: union(&self.deletes, &command.deletes),
+            cost: command.cost.clone().or_else(|| self.cost.clone()),
+            duration: command.duration.clone().or_else(|| self.duration.clone()),
+            interactive: command
+                .interactive
+                .clone()
+                .or_else(|| self.interactive.clone()),
+        }
+    }
+
+    /// How long a call may take, where its author says so.
+    pub fn timeout(&self) -> Option<Duration> {
+        let text = self.duration.as_ref()?.timeout.as_deref()?;
+        parse_time(text)
+    }
+
+    /// Why it can't be called without a person at a terminal, if it can't.
+    pub fn needs_terminal(&self) -> Option<&'static str> {
+        let interactive = self.interactive.as_ref()?;
+        match interactive.stdin {
+            _ if interactive.tty == Some(true) => Some("it needs a terminal"),
+            Some(Input::Password) => Some("it reads a password from a terminal"),
+            Some(Input::Required) => Some("it needs input that a call can't give it"),
+            Some(Input::None | Input::Optional) | None => None,
+        }
+    }
+
+    /// Whether it is known to change nothing; None where that isn't said.
+    pub fn is_read_only(&self) -> Option<bool> {
+        let files = self.filesystem.as_ref();
+        let write = files.and_then(|files| files.write);
+        let delete = files.and_then(|files| files.delete);
+        let lists = [&self.creates, &self.modifies, &self.deletes];
+        let changes = lists.iter().any(|list| !list.is_empty());
+        if changes || [write, delete, self.destructive].contains(&Some(true)) {
+            return Some(false);
+        }
+        let says = [write, delete, self.destructive] == [Some(false); 3];
+        (says && self.idempotent == Some(true)).then_some(true)
+    }
+}
+
+impl RunTime {
+    fn read(o: &mut Object<'_>, found: &mut Findings) -> Self {
+        let typical = o.text("typical", found);
+        let timeout = o.text("timeout", found);
+        if let Some(text) = timeout.as_deref().filter(|it| parse_time(it).is_none()) {
+            let message = format!("'{text}' is no time like 60s, 500ms, 5m or 1h");
+            found.problem(&o.place("timeout"), message);
+        }
+        RunTime { typical, timeout }
+    }
+}
+
+const ESTIMATES: &[(&str, Estimate)] = &[
+    ("free", Estimate::Free),
+    ("low", Estimate::Low),
+    ("medium", Estimate::Medium),
+    ("high", Estimate::High),
+];
+
+const INPUTS: &[(&str, Input)] = &[
+    ("none", Input::None),
+    ("optional", Input::Optional),
+    ("required", Input::Required),
+    ("password", Input::Password),
+];
+
+/// One of these words.
+fn word<T: Copy>(
+    o: &mut Object<'_>,
+    key: &'static str,
+    words: &[(&str, T)],
+    found: &mut Findings,
+) -> Option<T> {
+    let text = o.text(key, found)?;
+    let known = words.iter().find(|(word, _)| *word == text);
+    if known.is_none() {
+        let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        let message = format!("'{text}' is none of {}", words.join(", "));
+        found.problem(&o.place(key), message);
+    }
+    known.map(|(_, value)| *value)
+}
+
+/// `60s`, `500ms`, `1.5m`, `2h`, and a number of seconds.
+pub fn parse_time(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.');
+    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+    let milliseconds = match unit.trim() {
+        "ms" => 1.0,
+        "" | "s" | "sec" | "second" | "seconds" => 1e3,
+        "m" | "min" | "minute" | "minutes" => 60e3,
+        "h" | "hour" | "hours" => 3600e3,
+        "d" | "day" | "days" => 86_400e3,
+        _ => return None,
+    };
+    let number: f64 = number.parse().ok()?;
+    let seconds = number * milliseconds / 1e3;
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|time| !time.is_zero())
+}
+
+/// True where one of them is.
+fn either(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one || other),
+        (one, other) => one.or(other),
+    }
+}
+
+/// False where one of them is.
+fn both(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one && other),
+        (one, other) => one.or(other),
+    }
+}
+
+fn union(one: &[String], other: &[String]) -> Vec<String> {
+    let mut all = one.to_vec();
+    all.extend(other.iter().filter(|it| !one.contains(it)).cloned());
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(value: &Value) -> (Effects, Vec<String>) {
+        let mut found = Findings::default();
+        let effects = Effects::read(value, "effects", &mut found);
+        let all = found.problems.iter().chain(&found.warnings);
+        (effects, all.map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn effects_are_written_as_they_were_read() {
+        let whole = json!({
+            "filesystem": {"read": true, "write": true, "delete": false, "paths": ["./"]},
+            "network": true, "subprocess": false, "idempotent": true, "reversible": false,
+            "destructive": false, "confirm": true,
+            "creates": ["a"], "modifies": ["b"], "deletes": ["c"],
+            "cost": {"estimate": "low", "billable": false},
+            "duration": {"typical": "1-5s", "timeout": "60s"},
+            "interactive": {"stdin": "optional", "prompts": false, "tty": false},
+        });
+        let (effects, found) = read(&whole);
+        assert!(found.is_empty(), "{found:?}");
+        assert_eq!(serde_json::to_value(&effects).unwrap(), whole);
+        assert_eq!(effects.timeout(), Some(Duration::from_secs(60)));
+        assert_eq!(serde_json::to_value(Effects::default()).unwrap(), json!({}));
+    }
+
+    #[test]
+    fn unreadable_values_are_problems_with_their_place() {
+        let (effects, found) = read(&json!({
+            "destructive": "yes", "cost": {"estimate": "huge"}, "duration": {"timeout": "soon"},
+            "interactive": {"stdin": "maybe"}, "colour": 1,
+        }));
+        assert_eq!(effects.destructive, None);
+        for place in [
+            "effects.destructive: true or false is wanted, not a text",
+            "effects.cost.estimate: 'huge' is none of free, low, medium, high",
+            "effects.duration.timeout: 'soon' is no time like 60s, 500ms, 5m or 1h",
+            "effects.interactive.stdin: 'maybe' is none of none, optional, required, password",
+            "effects.colour: unknown member",
+        ] {
+            assert!(found.iter().any(|it| it == place), "{place}: {found:?}");
+        }
+        assert_eq!(read(&json!(true)).1.len(), 1);
+    }
+
+    #[test]
+    fn effects_of_tool_and_command_merge_to_the_worse_of_both() {
+        let merged = |tool: Value, command: Value| {
+            let merged = read(&tool).0.with_command(&read(&command).0);
+            serde_json::to_value(merged).unwrap()
+        };
+        assert_eq!(
+            merged(
+                json!({"network": true, "reversible": false, "filesystem": {"write": true},
+                       "duration": {"timeout": "5s"}, "creates": ["a"]}),
+                json!({"network": false, "reversible": true, "idempotent": true,
+                       "destructive": true, "filesystem": {"read": true, "write": false},
+                       "duration": {"timeout": "9s"}, "creates": ["a", "b"]}),
+            ),
+            json!({
+                "filesystem": {"read": true, "write": true}, "network": true,
+                "idempotent": true, "reversible": false, "destructive": true,
+                "creates": ["a", "b"], "duration": {"timeout": "9s"},
+            })
+        );
+        // What no author has said isn't known.
+        assert_eq!(merged(json!({}), json!({})), json!({}));
+    }
+
+    #[test]
+    fn times_are_read_with_their_unit() {
+        let time = |text: &str| parse_time(text).map(|time| time.as_millis());
+        assert_eq!(time("60s"), Some(60_000));
+        assert_eq!(time("500ms"), Some(500));
+        assert_eq!(time("1.5m"), Some(90_000));
+        assert_eq!(time("2h"), Some(7_200_000));
+        assert_eq!(time("30"), Some(30_000));
+        for bad in [
+            "",
+            "s",
+            "0s",
+            "soon",
+            "-1s",
+            "1-5s",
+            "1e9x",
+            "99999999999999999999d",
+        ] {
+            assert_eq!(time(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn tool_that_needs_a_terminal_says_so() {
+        let needs = |value: Value| read(&json!({"interactive": value})).0.needs_terminal();
+        assert!(needs(json!({"tty": true, "stdin": "none"})).is_some());
+        assert!(needs(json!({"stdin": "password"})).is_some());
+        assert!(needs(json!({"stdin": "required"})).is_some());
+        assert!(needs(json!({"stdin": "optional", "prompts": true})).is_none());
+        assert!(Effects::default().needs_terminal().is_none());
+    }
+}
