@@ -16,6 +16,8 @@ const STOP_WORDS: [&str; 34] = [
 
 const FUZZY: f64 = 0.8;
 const ALIKE: f64 = 0.85;
+/// For a query that says what the tool's author says: before every match of words.
+const SAID: f64 = 100.0;
 
 struct Term {
     text: String,
@@ -28,9 +30,17 @@ pub fn search<'a, T: AsRef<Tool> + 'a>(
     tools: impl Iterator<Item = &'a T>,
     query: &str,
 ) -> Vec<&'a T> {
+    let query = &query[..query.floor_char_boundary(LONGEST_QUERY)];
     let terms = terms(query);
     let mut found: Vec<(f64, &T)> = tools
-        .filter_map(|tool| Some((score(tool.as_ref(), &terms)?, tool)))
+        .filter_map(|tool| {
+            let by_words = score(tool.as_ref(), &terms);
+            let said = tool.as_ref().invocation.is_meant_by(query);
+            match said {
+                true => Some((SAID + by_words.unwrap_or_default(), tool)),
+                false => Some((by_words?, tool)),
+            }
+        })
         .collect();
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
     found.truncate(MOST);
@@ -38,7 +48,6 @@ pub fn search<'a, T: AsRef<Tool> + 'a>(
 }
 
 fn terms(query: &str) -> Vec<Term> {
-    let query = &query[..query.floor_char_boundary(LONGEST_QUERY)];
     let words = || {
         query
             .split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | ':' | '-' | '.'))
@@ -94,7 +103,7 @@ impl Haystack {
             name: tool.name.to_lowercase(),
             tags: tool.tags.iter().map(|tag| tag.to_lowercase()).collect(),
             provider: tool.provider.name.to_lowercase(),
-            category: lower(tool.provider.category.as_deref()),
+            category: lower(tool.category()),
             description: tool.description.to_lowercase(),
             hint: lower(tool.hint.as_deref()),
         }

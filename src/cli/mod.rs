@@ -28,6 +28,7 @@ mod reference;
 mod reload;
 mod remote;
 mod run;
+mod runfile;
 mod secret_input;
 mod sign;
 mod status;
@@ -45,6 +46,7 @@ use tracing::{debug, error};
 use crate::config;
 use crate::error::{Code, Failure, Problem};
 use crate::telemetry::{self, Audience};
+use runfile::CalledRun;
 
 /// The edge proxy between agent sandboxes and the services they use: it holds the credentials and
 /// lets each request do only what its caller may do.
@@ -145,6 +147,9 @@ enum Command {
     /// Serve the tools to MCP clients
     #[command(subcommand)]
     Mcp(mcp::Command),
+    /// Show the functions of a Runfile
+    #[command(subcommand)]
+    Runfile(runfile::Command),
     /// Manage virtual keys (not in this version)
     #[command(hide = true)]
     Admin(later::Words),
@@ -188,6 +193,7 @@ impl Command {
             | Command::Assist(_)
             | Command::Plan(_)
             | Command::Mcp(_)
+            | Command::Runfile(_)
             | Command::Admin(_)
             | Command::Reference { .. } => Some(Audience::Person),
         }
@@ -222,6 +228,7 @@ impl Command {
             | Command::Skillati(_)
             | Command::Assist(_)
             | Command::Plan(_)
+            | Command::Runfile(_)
             | Command::Admin(_)
             | Command::Reference(_) => false,
         }
@@ -230,7 +237,22 @@ impl Command {
 
 /// The command line of this process. A usage error ends it, with exit code 2.
 pub fn parse() -> Cli {
-    let matches = help::command().get_matches();
+    let matches = match runfile::command_line(std::env::args_os()) {
+        None => help::command().get_matches(),
+        Some(CalledRun::Words(words)) => help::command().get_matches_from(words),
+        Some(CalledRun::Help(text)) => {
+            output::line(text);
+            std::process::exit(0)
+        }
+        Some(CalledRun::Mistake(why)) => {
+            let mut command = help::command();
+            let usage = "Usage: run --inspect | --serve-mcp [--runfile PATH] [--readonly]";
+            let text = format!("{why}\n\n{usage}");
+            command
+                .error(clap::error::ErrorKind::InvalidValue, text)
+                .exit()
+        }
+    };
     Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
 }
 
@@ -287,6 +309,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Assist(words) => words.refuse("ati assist"),
         Command::Plan(words) => words.refuse("ati plan"),
         Command::Mcp(command) => mcp::run(&command),
+        Command::Runfile(command) => runfile::run(&command),
         Command::Admin(words) => words.refuse("ati admin"),
         Command::Reference(args) => reference::run(&args),
     };
