@@ -245,12 +245,9 @@ pub fn parse() -> Cli {
             std::process::exit(0)
         }
         Some(CalledRun::Mistake(why)) => {
-            let mut command = help::command();
             let usage = "Usage: run --inspect | --serve-mcp [--runfile PATH] [--readonly]";
             let text = format!("{why}\n\n{usage}");
-            command
-                .error(clap::error::ErrorKind::InvalidValue, text)
-                .exit()
+            clap::Error::raw(clap::error::ErrorKind::InvalidValue, text).exit()
         }
     };
     Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())

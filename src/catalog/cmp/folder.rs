@@ -80,47 +80,47 @@ pub fn read(folder: &Path, found: &mut Findings) -> Option<CmpTool> {
         found.problems.push(Problem::new(message).file(folder));
         return None;
     };
-    let mut own = Findings::default();
-    let manifest = document(&description.join(MANIFEST), &mut own);
-    let tool = manifest.and_then(|document| about(&document, folder, &mut own));
-    of_file(own, &description.join(MANIFEST), found);
-    let mut own = Findings::default();
-    let capability = document(&description.join(CAPABILITY), &mut own);
-    let wraps = tool.as_ref().and_then(|tool| tool.wraps.as_deref());
-    let intents = capability.map(|document| intents(&document, wraps, &mut own));
-    of_file(own, &description.join(CAPABILITY), found);
+    let tool = in_file(&description.join(MANIFEST), found, |document, found| {
+        about(document, folder, found)
+    });
+    let wraps = tool.as_ref().and_then(|tool| tool.wraps.clone());
+    let intents = in_file(&description.join(CAPABILITY), found, |document, found| {
+        Some(intents(document, wraps.as_deref(), found))
+    });
     let mut tool = tool?;
     tool.intents = intents?;
     Some(tool)
 }
 
-fn of_file(own: Findings, file: &Path, found: &mut Findings) {
-    let with_file = |problem: Problem| match problem.file {
-        Some(_) => problem,
-        None => problem.file(file),
-    };
-    found
-        .problems
-        .extend(own.problems.into_iter().map(with_file));
-    found
-        .warnings
-        .extend(own.warnings.into_iter().map(with_file));
-}
-
-fn document(file: &Path, found: &mut Findings) -> Option<Value> {
+/// Reads one file. What is wrong is told with the file and its line.
+fn in_file<T>(
+    file: &Path,
+    found: &mut Findings,
+    read: impl FnOnce(&Value, &mut Findings) -> Option<T>,
+) -> Option<T> {
     let text = files::read_at_most(file, LARGEST);
-    let parsed = text.map_err(|e| (e.to_string(), None)).and_then(|text| {
-        serde_json::from_slice(&text).map_err(|e| (e.to_string(), u32::try_from(e.line()).ok()))
-    });
-    match parsed {
-        Ok(document) => Some(document),
+    let text = text.map(|text| String::from_utf8_lossy(&text).into_owned());
+    let parsed = match &text {
+        Ok(text) => {
+            serde_json::from_str(text).map_err(|e| (e.to_string(), u32::try_from(e.line()).ok()))
+        }
+        Err(e) => Err((e.to_string(), None)),
+    };
+    let document: Value = match parsed {
+        Ok(document) => document,
         Err((message, line)) => {
             let mut problem = Problem::new(message).file(file);
             problem.line = line.filter(|line| *line > 0);
             found.problems.push(problem);
-            None
+            return None;
         }
-    }
+    };
+    let mut own = Findings::default();
+    let read = read(&document, &mut own);
+    own.locate(file, &text.unwrap_or_default());
+    found.problems.extend(own.problems);
+    found.warnings.extend(own.warnings);
+    read
 }
 
 fn about(document: &Value, folder: &Path, found: &mut Findings) -> Option<CmpTool> {

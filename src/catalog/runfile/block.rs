@@ -182,8 +182,14 @@ enum Step {
     EndOfLine,
 }
 
-/// What stands behind `<<`: a dash, and the word that ends the document.
 fn here_document(rest: &str) -> Option<State> {
+    let (end, indented) = here_document_end(rest)?;
+    Some(State::Here { end, indented })
+}
+
+/// What stands behind `<<`: the word that ends the document, and whether a dash is before it, so
+/// that tabs before the word don't count.
+pub(super) fn here_document_end(rest: &str) -> Option<(String, bool)> {
     let (rest, indented) = match rest.strip_prefix('-') {
         Some(rest) => (rest, true),
         None => (rest, false),
@@ -197,7 +203,7 @@ fn here_document(rest: &str) -> Option<State> {
     };
     // `$((1 << 2))` is a shift.
     let is_word = end.chars().next().is_some_and(|c| !c.is_ascii_digit());
-    is_word.then_some(State::Here { end, indented })
+    is_word.then_some((end, indented))
 }
 
 #[cfg(test)]

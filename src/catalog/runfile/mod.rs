@@ -7,6 +7,7 @@ mod block;
 mod function;
 mod load;
 mod parse;
+mod quote;
 mod script;
 mod signature;
 mod tools;

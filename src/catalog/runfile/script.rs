@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::function::{Function, Interpreter, Kind, Parameter};
-use super::{Runfile, load};
+use super::{Runfile, load, quote};
 
 /// Bytes of one argument, which the system limits.
 const LONGEST_VALUE: usize = (128 << 10) - 1;
@@ -283,8 +283,17 @@ fn shell_body(function: &Function) -> String {
             (None, false) => writeln!(body, "local {name}=\"${{{at}-}}\""),
         };
     }
+    let variables = || function.parameters.iter().filter(|one| one.is_variable);
+    let single = variables().filter(|one| !one.is_rest);
+    let single: Vec<&str> = single.map(|one| one.name.as_str()).collect();
+    let rest = variables().find(|one| one.is_rest);
+    // Only bash can expand a part of all values; and a variable that is set anew is another one.
+    let is_bash = function.interpreter == Interpreter::Bash;
+    let rest = rest.filter(|one| is_bash && !function.body.contains(&format!("{}=", one.name)));
+    let rest = rest.map(|one| (one.name.as_str(), one.position));
     // A function without a command is a mistake to a shell.
-    let _ = writeln!(body, ":\n{}", function.body);
+    let text = quote::keep_whole(&function.body, &single, rest);
+    let _ = writeln!(body, ":\n{text}");
     body
 }
 

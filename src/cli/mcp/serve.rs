@@ -1,3 +1,4 @@
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ pub struct Args {
     /// Serve the functions of this Runfile, and nothing else; without a path those of the nearest
     /// one, here or in a folder above
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "")]
-    runfile: Option<PathBuf>,
+    runfile: Option<OsString>,
 
     /// Of a Runfile, only functions with `# @safe`
     #[arg(long, requires = "runfile")]
@@ -42,7 +43,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     crate::process::keep_descriptors_from_programs();
     let runtime = runtime()?;
     if let Some(path) = &args.runfile {
-        let path = Some(path.clone()).filter(|path| !path.as_os_str().is_empty());
+        let path = Some(PathBuf::from(path)).filter(|path| !path.as_os_str().is_empty());
         let choice = Choice {
             path,
             readonly: args.readonly,
