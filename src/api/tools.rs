@@ -91,7 +91,7 @@ pub(super) fn one(
 }
 
 fn item(tool: &Tool) -> Value {
-    json!({
+    let mut item = json!({
         "name": tool.name,
         "description": tool.description,
         "provider": tool.provider.name,
@@ -102,7 +102,11 @@ fn item(tool: &Tool) -> Value {
         "scope": tool.scope,
         "category": tool.category(),
         "handler": tool.provider.handler_name(),
-    })
+    });
+    if let Some(known) = &tool.effects {
+        item["effects"] = json!(known.effects);
+    }
+    item
 }
 
 /// `Get` instead of `GET`: existing clients expect this form.

@@ -51,6 +51,7 @@ pub use arguments::{Args, MOST_VALUES};
 use audit_guard::AuditGuard;
 pub use listing::{has_changed, list};
 pub use mcp::server_of as mcp_server;
+pub use program::text_variables;
 pub use relay::{RelayRecord, Relayed};
 pub use work::{SMALL_TEXT, Work};
 

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::{Call, credentials};
 use crate::catalog::cli::{Cli, Variable};
-use crate::credential::{Attachment, CredentialError};
+use crate::credential::{Attachment, CredentialError, Lookup};
 use crate::error::{CallError, ExecError};
 use crate::exec::cli::{self, CliError, Job, Ran, Value};
 use crate::exec::credentials::CallCredential;
@@ -145,6 +145,24 @@ fn environment(call: &Call<'_>, cli: &Cli) -> Result<Vec<(String, Value)>, CliEr
             }
         };
         Ok((name.clone(), value))
+    });
+    each.collect()
+}
+
+/// The variables of a program that is asked something outside of a call. Files with credentials
+/// are made for calls only.
+pub fn text_variables(
+    cli: &Cli,
+    lookup: &Lookup<'_>,
+) -> Result<Vec<(String, Zeroizing<String>)>, CliError> {
+    let each = cli.env.iter().filter_map(|(name, variable)| {
+        let Variable::Text(template) = variable else {
+            return None;
+        };
+        let filled = template.expand(lookup);
+        let filled = filled.map_err(|names| missing(CredentialError::missing(names)));
+        let text = filled.map(|filled| String::from_utf8_lossy(&filled).into_owned());
+        Some(text.map(|text| (name.clone(), Zeroizing::new(text))))
     });
     each.collect()
 }

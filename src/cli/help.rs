@@ -13,6 +13,7 @@ pub fn command() -> Command {
     let root = Cli::command()
         .disable_help_flag(true)
         .disable_version_flag(true)
+        .args(super::agent::options())
         .arg(global("help", 'h', ArgAction::Help).help("Print help"))
         .arg(global("version", 'V', ArgAction::Version).help("Print the version"));
     with_examples(root, "ati")
@@ -53,7 +54,8 @@ fn with_examples(mut command: Command, path: &str) -> Command {
     command
 }
 
-fn examples(path: &str) -> Option<&'static [&'static str]> {
+/// Lines to type for a command.
+pub fn examples(path: &str) -> Option<&'static [&'static str]> {
     let mut rows = EXAMPLES.iter();
     rows.find(|(known, _)| *known == path)
         .map(|(_, lines)| *lines)
@@ -95,6 +97,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "ati tool info",
         &["ati --output text tool info market:quote"],
     ),
+    (
+        "ati tool export",
+        &[
+            "ati tool export --atip",
+            "ati tool export --atip --provider github > github.json",
+        ],
+    ),
     ("ati tool search", &["ati tool search insider trades"]),
     (
         "ati provider",
@@ -135,6 +144,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "ati --output table provider list",
             "ati provider list --live",
+        ],
+    ),
+    (
+        "ati provider scan",
+        &[
+            "ati provider scan",
+            "ati provider scan --probe --path ~/.local/bin",
         ],
     ),
     ("ati provider info", &["ati provider info github"]),

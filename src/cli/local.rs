@@ -1,6 +1,7 @@
 //! Tools on this machine, without a proxy: its manifests and its keyring, limited by a session
 //! token where JWT keys are configured.
 
+mod callee;
 mod identity;
 mod runfile;
 mod settings;
@@ -32,6 +33,7 @@ use crate::request_id::RequestId;
 use crate::snapshot::{self, Snapshot};
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
+use callee::Callee;
 use identity::identify;
 pub use runfile::snapshot_of_runfile;
 use settings::settings;
@@ -102,7 +104,7 @@ impl Local {
         watcher: Option<Watcher<'_>>,
     ) -> Result<Answered, Failure> {
         let callee = self.callee(name);
-        self.with_session(callee.provider(), async |session| {
+        self.with_session(callee.providers(), async |session| {
             let call = self.call_in(session, name, args, &callee, watcher);
             let finished = call.await?;
             let result = match finished.output {
@@ -127,24 +129,14 @@ impl Local {
         then: impl AsyncFnOnce(Finished) -> Result<T, Failure>,
     ) -> Result<Ended<T>, Failure> {
         let callee = self.callee(name);
-        self.with_session(callee.provider(), async |session| {
+        self.with_session(callee.providers(), async |session| {
             let call = self.call_in(session, name, args, &callee, watcher);
             interruptible(async { then(call.await?).await }).await
         })?
     }
 
     fn callee(&self, name: &str) -> Callee<'_> {
-        let known = self.catalog().find(name);
-        Callee {
-            // A call that will be refused needs no credential.
-            called: known
-                .filter(|tool| tool.is_allowed(&self.identity.scopes))
-                .map(|tool| &tool.provider),
-            unlisted: match known {
-                Some(_) => None,
-                None => self.catalog().server_of(name),
-            },
-        }
+        Callee::new(name, self.catalog(), &self.identity.scopes)
     }
 
     async fn call_in(
@@ -161,6 +153,16 @@ impl Local {
             let listing = listed.map_err(listing_failure)?.listing;
             self.cache_listing(provider, &listing);
             snapshot = add_listing(&snapshot, provider, listing);
+        }
+        if let Some(provider) = callee.unlisted_delegate(&snapshot.catalog) {
+            match session.list(provider).await {
+                Ok(told) => {
+                    self.cache_listing(provider, &told.listing);
+                    snapshot = add_listing(&snapshot, provider, told.listing);
+                }
+                // The tool itself can be run instead.
+                Err(error) => tracing::debug!(error = %error, "{} is down", provider.name),
+            }
         }
         let request = call::Request {
             request_id: RequestId::generate(),
@@ -355,19 +357,6 @@ impl Local {
             }
             Err(problem) => tracing::debug!("keyring: {problem}; this call needs no credential"),
         }
-    }
-}
-
-/// Whose tool a call is for.
-struct Callee<'a> {
-    called: Option<&'a Arc<Provider>>,
-    /// An MCP server that has to be asked for its tools first.
-    unlisted: Option<&'a Arc<Provider>>,
-}
-
-impl<'a> Callee<'a> {
-    fn provider(&self) -> Option<&'a Arc<Provider>> {
-        self.called.or(self.unlisted)
     }
 }
 

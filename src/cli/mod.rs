@@ -1,6 +1,7 @@
 //! The command line: parsed arguments, one function per command, and one place that turns its
 //! outcome into an exit code.
 
+mod agent;
 mod audit;
 mod auth;
 mod check;
@@ -235,6 +236,11 @@ impl Command {
     }
 }
 
+/// Answers `ati --agent`, which has no command and touches nothing.
+pub fn introspect() -> Option<ExitCode> {
+    agent::answer(std::env::args_os())
+}
+
 /// The command line of this process. A usage error ends it, with exit code 2.
 pub fn parse() -> Cli {
     let matches = match runfile::command_line(std::env::args_os()) {
@@ -250,6 +256,13 @@ pub fn parse() -> Cli {
             clap::Error::raw(clap::error::ErrorKind::InvalidValue, text).exit()
         }
     };
+    if matches.get_flag("agent") {
+        let message =
+            "--agent describes ati itself: it takes no command, only --commands and --depth";
+        help::command()
+            .error(clap::error::ErrorKind::ArgumentConflict, message)
+            .exit();
+    }
     Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
 }
 

@@ -1,7 +1,12 @@
 //! `ati tool`: what tools there are.
 
 mod described;
+mod export;
+mod export_cmp;
 mod program_help;
+
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde_json::Value;
 use tracing::warn;
@@ -12,6 +17,7 @@ use super::{Format, output};
 use crate::catalog::{Tool, search};
 use crate::error::{Code, Failure};
 use described::Described;
+use export::Exported;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -32,6 +38,30 @@ pub enum Command {
         #[arg(required = true, num_args = 1..)]
         query: Vec<String>,
     },
+    /// Describe the tools that you may use for agents of another convention
+    Export(Export),
+}
+
+#[derive(clap::Args)]
+#[group(id = "convention", required = true, args = ["atip", "cmp"])]
+pub struct Export {
+    /// As ATIP metadata: each tool is a command below `ati run`
+    #[arg(long)]
+    atip: bool,
+
+    /// As CMP tools, a folder for each provider, written into this folder
+    #[arg(long, value_name = "DIR")]
+    cmp: Option<PathBuf>,
+
+    /// Only the tools of this provider
+    #[arg(long, value_name = "NAME")]
+    provider: Option<String>,
+}
+
+impl Export {
+    fn takes(&self, provider: &str) -> bool {
+        self.provider.as_ref().is_none_or(|name| name == provider)
+    }
 }
 
 pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
@@ -44,7 +74,7 @@ pub fn run(command: Command, format: Format) -> Result<u8, Failure> {
                     local.discover_for(name)?;
                     local
                 }
-                Command::List { .. } | Command::Search { .. } => {
+                Command::List { .. } | Command::Search { .. } | Command::Export(_) => {
                     let mut local = Local::load()?;
                     local.discover()?;
                     local
@@ -85,6 +115,17 @@ fn run_local(local: &Local, command: Command, format: Format) -> Result<(), Fail
             }
             info(&described, format);
         }
+        Command::Export(args) => {
+            let wanted = |tool: &&Arc<Tool>| args.takes(&tool.provider.name);
+            if let Some(folder) = &args.cmp {
+                let tools = visible.filter(wanted).map(|tool| export_cmp::item(tool));
+                return export_cmp::write(&tools.collect::<Vec<_>>(), folder, format);
+            }
+            let tools = visible
+                .filter(wanted)
+                .map(|tool| Exported::from(tool.as_ref()));
+            output::pretty(&export::atip(tools));
+        }
         Command::Search { query } => {
             let query = query.join(" ");
             let found = search::search(visible, &query);
@@ -118,6 +159,21 @@ fn run_remote(remote: &Remote, command: Command, format: Format) -> Result<(), F
                 warn!("No tools found. 'ati auth status' shows what your token allows");
             }
             list(&tools, format);
+        }
+        Command::Export(args) => {
+            let query: Vec<(&str, &str)> = args
+                .provider
+                .iter()
+                .map(|name| ("provider", name.as_str()))
+                .collect();
+            let answer = remote.get("tools", &query)?;
+            if let Some(folder) = &args.cmp {
+                let items = answer.as_array().ok_or_else(foreign)?;
+                return export_cmp::write(items, folder, format);
+            }
+            let items = answer.as_array().ok_or_else(foreign)?.iter();
+            let tools: Option<Vec<Exported>> = items.map(Exported::from_answer).collect();
+            output::pretty(&export::atip(tools.ok_or_else(foreign)?));
         }
         Command::Search { query } => {
             let query = query.join(" ");

@@ -1,5 +1,6 @@
 //! `ati doctor`: checks of everything that goes wrong in the field, each with a fix.
 
+mod logins;
 mod machine;
 mod mcp;
 mod network;
@@ -131,6 +132,9 @@ fn examine(settings: &Settings, args: &Args, found: &mut Findings) -> Result<(),
             machine::loaded(&built.snapshot, &built.warnings, found);
             mcp::servers(&built.snapshot, args.offline, found)?;
             programs::check(&built.snapshot, found);
+            if !args.offline {
+                logins::check(&built.snapshot, found)?;
+            }
             if args.offline {
                 found.ok("upstreams", "not contacted (--offline)");
             } else {

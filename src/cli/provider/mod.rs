@@ -7,6 +7,8 @@ mod inspect;
 mod list;
 mod load;
 mod name;
+mod scan;
+mod scan_cmp;
 mod validate;
 mod write;
 
@@ -48,6 +50,8 @@ pub enum Command {
         /// The provider's name
         name: String,
     },
+    /// Find the programs of this machine that describe themselves (ATIP), and shims for others
+    Scan(scan::Scan),
     /// Check manifests, ATIP metadata and shims, each on its own
     Validate {
         /// Files to check, or a folder agent-tools
@@ -77,6 +81,8 @@ pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
         Command::Remove { name } => list::remove(&name, asked),
         Command::Load(args) => load::load(&args, asked),
         Command::Unload { name } => load::unload(&name, asked),
+        Command::Scan(args) if args.cmp => scan_cmp::scan(asked),
+        Command::Scan(args) => scan::scan(&args, asked),
         Command::Validate { files, strict } => validate::validate(&files, strict, format),
         Command::Schema => validate::schema(),
         Command::InstallSkills(words) => words.refuse("ati provider install-skills"),

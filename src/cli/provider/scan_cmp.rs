@@ -69,7 +69,10 @@ fn add(name: &str, tool: &CmpTool, folder: &Path) -> Result<&'static str, Failur
     let path = write::manifest_path(name);
     if path.exists() {
         let is_ours = config::read_manifest(&path).is_ok_and(|manifest| {
-            let known = manifest.provider.get("cmp_path").and_then(toml::Value::as_str);
+            let known = manifest
+                .provider
+                .get("cmp_path")
+                .and_then(toml::Value::as_str);
             manifest.handler == HandlerKind::Cmp && known.map(Path::new) == Some(folder)
         });
         return Ok(match is_ours {

@@ -47,7 +47,7 @@ pub fn item(tool: &Tool) -> Value {
 }
 
 /// Writes the folders, and prints what an agent has to be told.
-pub fn write(tools: &[Value], folder: &Path, asked: Option<Format>) -> Result<(), Failure> {
+pub fn write(tools: &[Value], folder: &Path, format: Format) -> Result<(), Failure> {
     let mut providers: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for tool in tools {
         let name = tool["provider"].as_str().unwrap_or_default();
@@ -77,11 +77,13 @@ pub fn write(tools: &[Value], folder: &Path, asked: Option<Format>) -> Result<()
         written.push(json!({"name": name, "folder": folder.join(name), "tools": tools.len()}));
     }
     let instruction = INSTRUCTION.replace("FOLDER", &format!("{}/", folder.display()));
-    output::lines_or_value(
-        asked,
-        || output::line(&instruction),
-        || json!({"folder": folder, "written": written, "instruction": instruction}),
-    );
+    match format {
+        Format::Text => output::line(&instruction),
+        Format::Json | Format::Table => {
+            let done = json!({"folder": folder, "written": written, "instruction": instruction});
+            output::pretty(&done);
+        }
+    }
     Ok(())
 }
 
@@ -208,7 +210,13 @@ fn call(run: &str, arguments: &[(&String, &Value)], required: &[&str]) -> (Strin
     for (name, schema) in arguments {
         let place: String = name
             .chars()
-            .map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' })
+            .map(|c| {
+                if c.is_ascii_alphanumeric() || c == '_' {
+                    c
+                } else {
+                    '_'
+                }
+            })
             .collect();
         let place = match is_placeholder_name(&place) && !params.contains_key(&place) {
             true => place,
@@ -222,11 +230,13 @@ fn call(run: &str, arguments: &[(&String, &Value)], required: &[&str]) -> (Strin
 }
 
 fn parameter(schema: &Value, required: bool) -> Value {
-    let kind = match schema["type"].as_str() {
-        Some(kind @ ("integer" | "boolean" | "number")) => kind,
-        _ => "string",
-    };
-    let mut description = schema["description"].as_str().unwrap_or_default().to_owned();
+    let is_simple = |kind: &&str| ["integer", "boolean", "number"].contains(kind);
+    let kind = schema["type"].as_str().filter(is_simple);
+    let kind = kind.unwrap_or("string");
+    let mut description = schema["description"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     if let Some(kind @ ("array" | "object")) = schema["type"].as_str() {
         description = format!("JSON {kind}. {description}").trim_end().to_owned();
     }

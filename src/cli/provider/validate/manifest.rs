@@ -23,6 +23,7 @@ pub fn check(file: &Path) -> Findings {
     // Of the folder above the one that holds the manifest.
     let above = file.parent().and_then(Path::parent);
     let specs = above.map_or_else(|| Specs::of(&config::ati_dir()), Specs::of);
+    let specs = specs.only_files();
     let mut manifests = [manifest];
     let catalog = Catalog::build(&mut manifests, &specs, None, &mut problems, &mut warnings);
     catalog.compile_schemas(&mut warnings);
