@@ -127,7 +127,8 @@ pub(super) async fn answer(
         _ = abandoned.wait_for(|end| *end) => return Err(Refusal::Overloaded),
     };
     let told = headers(&finished);
-    let mut reply = envelope(finished.output, limits.timeout);
+    let close = close(finished.stderr.as_deref());
+    let mut reply = envelope(finished.output, close, limits.timeout);
     reply.headers.extend(told);
     Ok(reply)
 }
@@ -242,38 +243,46 @@ async fn tool_name(body: &Spooled, work: &Work<'_>) -> Result<String, Refusal> {
     Ok(parsed.map_err(|e| invalid(&e))?.tool_name)
 }
 
+/// What ends an answer: `stderr` next to the result, where a program wrote something there.
+fn close(stderr: Option<&str>) -> Bytes {
+    match stderr.filter(|text| !text.is_empty()) {
+        None => Bytes::from_static(b"}"),
+        Some(text) => format!(",\"stderr\":{}}}", serde_json::Value::from(text)).into(),
+    }
+}
+
 /// `{"result": …}`. An unchanged answer of an upstream is copied as text, without parsing it.
-fn envelope(output: Output, timeout: Duration) -> Reply {
+fn envelope(output: Output, close: Bytes, timeout: Duration) -> Reply {
     match output {
-        Output::Raw(raw) if raw.get().len() > call::SMALL_TEXT => in_pieces(raw),
+        Output::Raw(raw) if raw.get().len() > call::SMALL_TEXT => in_pieces(raw, close),
         Output::Raw(raw) => {
             let mut body = Vec::from(OPEN);
-            body.reserve_exact(raw.get().len() + 1);
+            body.reserve_exact(raw.get().len() + close.len());
             body.extend_from_slice(raw.get().as_bytes());
-            body.push(b'}');
+            body.extend_from_slice(&close);
             Reply::from_json(Bytes::from(body))
         }
         Output::Spooled(json) => {
             let (length, size) = (json.known_length(), json.body_length());
-            streamed(json.into_stream(), length, size, timeout)
+            streamed(json.into_stream(), length, size, close, timeout)
         }
         Output::WithFiles(json) => {
             let length = json.len();
-            streamed(json.into_stream(), Some(length), length, timeout)
+            streamed(json.into_stream(), Some(length), length, close, timeout)
         }
     }
 }
 
 /// An answer that is too big to be copied on a worker.
-fn in_pieces(raw: Box<RawValue>) -> Reply {
+fn in_pieces(raw: Box<RawValue>, close: Bytes) -> Reply {
     let text: Box<str> = raw.into();
     let mut rest = Bytes::from(text.into_string());
-    let length = OPEN.len() + rest.len() + 1;
+    let length = OPEN.len() + rest.len() + close.len();
     let mut pieces = vec![Bytes::from_static(OPEN)];
     while !rest.is_empty() {
         pieces.push(rest.split_to(rest.len().min(call::SMALL_TEXT)));
     }
-    pieces.push(Bytes::from_static(b"}"));
+    pieces.push(close);
     let content_type = HeaderValue::from_static("application/json");
     let body = stream::iter(pieces.into_iter().map(Ok)).boxed();
     let mut reply = Reply::stream(content_type, body);
@@ -289,15 +298,18 @@ fn streamed(
     result: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static,
     length: Option<u64>,
     size: u64,
+    close: Bytes,
     timeout: Duration,
 ) -> Reply {
-    let piece = |bytes| stream::once(async move { Ok(Bytes::from_static(bytes)) });
+    let piece = |bytes: Bytes| stream::once(async move { Ok(bytes) });
+    let around = (OPEN.len() + close.len()) as u64;
     let result = pace::paced(result, size, timeout);
-    let body = piece(OPEN).chain(result).chain(piece(b"}"));
+    let body = piece(Bytes::from_static(OPEN))
+        .chain(result)
+        .chain(piece(close));
     let content_type = HeaderValue::from_static("application/json");
     let mut reply = Reply::stream(content_type, body.boxed());
     if let Some(length) = length {
-        let around = OPEN.len() as u64 + 1;
         let length = HeaderValue::from(length + around);
         reply.headers.push((CONTENT_LENGTH, length));
     }

@@ -74,7 +74,7 @@ pub(super) fn one(
         "skills": snapshot.skills.names_for(tool),
         "input_schema": tool.input_schema(),
         "scope": tool.scope,
-        "category": tool.provider.category,
+        "category": tool.category(),
         "handler": tool.provider.handler_name(),
         "transport": tool.provider.mcp().map(Mcp::transport_name),
         "provider_description": tool.provider.description,
@@ -100,7 +100,7 @@ fn item(tool: &Tool, snapshot: &Snapshot) -> Value {
         "skills": snapshot.skills.names_for(tool),
         "input_schema": tool.input_schema(),
         "scope": tool.scope,
-        "category": tool.provider.category,
+        "category": tool.category(),
         "handler": tool.provider.handler_name(),
     });
     if let Some(known) = &tool.effects {

@@ -166,7 +166,14 @@ impl Args<'_> {
 fn for_audit<'a>(tool: Option<&Tool>, args: &'a Map<String, Value>) -> Cow<'a, Map<String, Value>> {
     match tool.map(|tool| &tool.invocation) {
         Some(Invocation::Files(_)) => Cow::Owned(files::for_audit(args)),
-        Some(Invocation::Http(_) | Invocation::Mcp(_) | Invocation::Cli | Invocation::Atip(_))
+        Some(
+            Invocation::Http(_)
+            | Invocation::Mcp(_)
+            | Invocation::Cli
+            | Invocation::Atip(_)
+            | Invocation::Cmp(_)
+            | Invocation::Runfile(_),
+        )
         | None => Cow::Borrowed(args),
     }
 }

@@ -7,6 +7,7 @@ mod audit_guard;
 mod credentials;
 mod files;
 mod listing;
+mod local_tool;
 mod mcp;
 pub mod payload;
 mod program;
@@ -138,6 +139,8 @@ pub struct Finished {
     pub is_native: bool,
     /// The tool is a program: the caller's words were its own, and no options of ati.
     pub is_program: bool,
+    /// What a program wrote to its standard error, where that is a part of the result.
+    pub stderr: Option<String>,
 }
 
 /// One call on its way through the pipeline.
@@ -291,7 +294,7 @@ async fn decide(
         ..call.context.limits.clone()
     };
     call.context.limits = &limits;
-    let answer = execute(&call, tool, input).await?;
+    let (answer, stderr) = execute(&call, tool, input).await?;
     let most = limits.max_response_bytes;
     // A program has a time of its own, which may be longer than the call's.
     let program = tool.program();
@@ -302,6 +305,7 @@ async fn decide(
         is_native: call.native,
         warnings: unknown.iter().map(ToString::to_string).collect(),
         is_program,
+        stderr,
     })
 }
 
@@ -402,17 +406,30 @@ enum Input {
     Words(Vec<String>),
 }
 
-/// The dispatch to executors: one arm per handler.
-async fn execute(call: &Call<'_>, tool: &Arc<Tool>, input: Input) -> Result<Answer, CallError> {
+/// The dispatch to executors: one arm per handler. A text next to the answer is what a program
+/// wrote to its standard error.
+async fn execute(
+    call: &Call<'_>,
+    tool: &Arc<Tool>,
+    input: Input,
+) -> Result<(Answer, Option<String>), CallError> {
     let (args, size, content) = match input {
-        Input::Words(words) => return program::run(call, words).await,
+        Input::Words(words) => return Ok((program::run(call, words).await?, None)),
         Input::Arguments {
             args,
             size,
             content,
         } => (args, size, content),
     };
-    match &tool.invocation {
+    let answer = match &tool.invocation {
+        Invocation::Cmp(invocation) => {
+            let ran = local_tool::intent(call, invocation, &args).await?;
+            return Ok((ran.answer, Some(ran.stderr)));
+        }
+        Invocation::Runfile(invocation) => {
+            let ran = local_tool::function(call, invocation, &args).await?;
+            return Ok((ran.answer, Some(ran.stderr)));
+        }
         Invocation::Cli => program::run(call, Vec::new()).await,
         Invocation::Http(http) => {
             let answer = over_http(call, tool, http, args, size).await;
@@ -427,7 +444,8 @@ async fn execute(call: &Call<'_>, tool: &Arc<Tool>, input: Input) -> Result<Answ
             None => atip::run(call, command, &args).await,
         },
         Invocation::Files(operation) => files::run(call, *operation, args, content).await,
-    }
+    };
+    Ok((answer?, None))
 }
 
 async fn over_mcp(

@@ -1,5 +1,6 @@
 //! From a manifest to one run of its program: the variables with their credentials.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -9,7 +10,7 @@ use super::{Call, credentials};
 use crate::catalog::cli::{Cli, Variable};
 use crate::credential::{Attachment, CredentialError, Lookup};
 use crate::error::{CallError, ExecError};
-use crate::exec::cli::{self, CliError, Job, Value};
+use crate::exec::cli::{self, CliError, Job, Ran, Value};
 use crate::exec::credentials::CallCredential;
 use crate::exec::{self, Answer};
 use crate::keyring::Source;
@@ -53,8 +54,28 @@ pub async fn run_program(
     cli: &Cli,
     words: Vec<String>,
 ) -> Result<Answer, CallError> {
-    let answer = start(call, cli, words).await;
-    answer.map_err(|error| match error {
+    let ran = run_with(call, cli, words, Extras::default()).await;
+    ran.map(|ran| ran.answer)
+}
+
+/// What a call adds to the terms of its provider.
+#[derive(Default)]
+pub struct Extras {
+    /// Variables that hold no credential.
+    pub env: Vec<(String, String)>,
+    /// What a confined program has to read.
+    pub readable: Vec<PathBuf>,
+}
+
+/// As [`run_program`], with what it wrote to its standard error.
+pub async fn run_with(
+    call: &Call<'_>,
+    cli: &Cli,
+    words: Vec<String>,
+    extras: Extras,
+) -> Result<Ran, CallError> {
+    let ran = start(call, cli, words, extras).await;
+    ran.map_err(|error| match error {
         // The caller's mistake: nothing was started.
         CliError::TooLong(what) => too_long(what),
         other => ExecError::from(other).into(),
@@ -77,8 +98,16 @@ fn too_long(what: String) -> CallError {
     }
 }
 
-async fn start(call: &Call<'_>, cli: &Cli, words: Vec<String>) -> Result<Answer, CliError> {
-    let env = environment(call, cli)?;
+async fn start(
+    call: &Call<'_>,
+    cli: &Cli,
+    words: Vec<String>,
+    extras: Extras,
+) -> Result<Ran, CliError> {
+    let plain = |(name, text)| (name, Value::Text(Zeroizing::new(text)));
+    let mut env: Vec<(String, Value)> = extras.env.into_iter().map(plain).collect();
+    // The operator's word counts more.
+    env.extend(environment(call, cli)?);
     let credential = credentials::resolve(call)?;
     let job = Job {
         provider: call.provider,
@@ -86,6 +115,7 @@ async fn start(call: &Call<'_>, cli: &Cli, words: Vec<String>) -> Result<Answer,
         secret_words: audit::secret_words(&words),
         words,
         env,
+        readable: extras.readable,
         credential: &credential,
     };
     exec::cli::run(job, call.exec_context()).await

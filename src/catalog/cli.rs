@@ -147,6 +147,17 @@ impl Cli {
         }
     }
 
+    /// The same terms for another program, in a folder of its own where it has one.
+    pub fn for_program(&self, command: &str, folder: Option<PathBuf>, timeout: Duration) -> Self {
+        Cli {
+            command: command.to_owned(),
+            timeout: timeout.min(self.timeout),
+            folder: self.folder.clone().or(folder),
+            default_args: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// What makes calls fail, or do less than it seems to. Existing manifests load with it.
     pub(super) fn faults(&self) -> Vec<Problem> {
         let mut faults = Vec::new();

@@ -6,10 +6,12 @@ use http::Method;
 use serde_json::Value;
 
 use super::atip::AtipInvocation;
+use super::cmp::CmpInvocation;
 use super::files::FileOperation;
 use super::mcp::ToolDetails;
 use super::mcp::param_headers::ParamHeader;
 use super::provider::{Handler, Provider};
+use super::runfile::RunfileInvocation;
 use crate::config::{HandlerKind, Section, offer};
 
 /// What `method` may be.
@@ -24,6 +26,10 @@ pub enum Invocation {
     Files(FileOperation),
     /// A command of the provider's program.
     Atip(Box<AtipInvocation>),
+    /// An intent of a CMP tool.
+    Cmp(Arc<CmpInvocation>),
+    /// A function of a Runfile.
+    Runfile(Arc<RunfileInvocation>),
 }
 
 #[derive(Debug, Clone)]
@@ -73,6 +79,8 @@ impl Invocation {
             }
             Handler::Http(_)
             | Handler::OpenApi(_)
+            | Handler::Cmp(_)
+            | Handler::Runfile(_)
             | Handler::Atip(_)
             | Handler::Passthrough
             | Handler::Absent => Invocation::Http(HttpInvocation {
@@ -90,7 +98,12 @@ impl Invocation {
     pub(super) fn placeholders(&self) -> impl Iterator<Item = &str> {
         let endpoint = match self {
             Invocation::Http(http) => http.endpoint.as_str(),
-            Invocation::Mcp(_) | Invocation::Cli | Invocation::Files(_) | Invocation::Atip(_) => "",
+            Invocation::Mcp(_)
+            | Invocation::Cli
+            | Invocation::Files(_)
+            | Invocation::Atip(_)
+            | Invocation::Cmp(_)
+            | Invocation::Runfile(_) => "",
         };
         placeholders(endpoint)
     }
@@ -103,7 +116,9 @@ impl Invocation {
             Invocation::Http(_)
             | Invocation::Mcp(_)
             | Invocation::Files(_)
-            | Invocation::Atip(_) => false,
+            | Invocation::Atip(_)
+            | Invocation::Cmp(_)
+            | Invocation::Runfile(_) => false,
         }
     }
 
@@ -111,9 +126,12 @@ impl Invocation {
     pub fn reads_arguments_itself(&self) -> bool {
         match self {
             Invocation::Files(_) => true,
-            Invocation::Http(_) | Invocation::Mcp(_) | Invocation::Cli | Invocation::Atip(_) => {
-                false
-            }
+            Invocation::Http(_)
+            | Invocation::Mcp(_)
+            | Invocation::Cli
+            | Invocation::Atip(_)
+            | Invocation::Cmp(_)
+            | Invocation::Runfile(_) => false,
         }
     }
 
@@ -121,9 +139,12 @@ impl Invocation {
     pub(super) fn own_schema(&self) -> Option<Value> {
         match self {
             Invocation::Files(operation) => Some(operation.schema()),
-            Invocation::Http(_) | Invocation::Mcp(_) | Invocation::Cli | Invocation::Atip(_) => {
-                None
-            }
+            Invocation::Http(_)
+            | Invocation::Mcp(_)
+            | Invocation::Cli
+            | Invocation::Atip(_)
+            | Invocation::Cmp(_)
+            | Invocation::Runfile(_) => None,
         }
     }
 
@@ -131,9 +152,11 @@ impl Invocation {
     pub fn listed_method(&self) -> &Method {
         match self {
             Invocation::Http(http) => &http.method,
-            Invocation::Mcp(_) | Invocation::Files(FileOperation::Upload) | Invocation::Atip(_) => {
-                &Method::POST
-            }
+            Invocation::Mcp(_)
+            | Invocation::Atip(_)
+            | Invocation::Cmp(_)
+            | Invocation::Runfile(_)
+            | Invocation::Files(FileOperation::Upload) => &Method::POST,
             Invocation::Cli | Invocation::Files(FileOperation::Download) => &Method::GET,
         }
     }
@@ -144,7 +167,22 @@ impl Invocation {
             Invocation::Http(http) => &http.endpoint,
             Invocation::Mcp(mcp) => &mcp.remote_name,
             Invocation::Atip(command) => &command.command,
+            Invocation::Cmp(cmp) => &cmp.intent.command.text,
+            Invocation::Runfile(runfile) => &runfile.function.name,
             Invocation::Cli | Invocation::Files(_) => "",
+        }
+    }
+
+    /// Whether a search in these words means it, by the author's own patterns.
+    pub(super) fn is_meant_by(&self, query: &str) -> bool {
+        matches!(self, Invocation::Cmp(cmp) if cmp.intent.is_meant_by(query))
+    }
+
+    /// The category of the tool alone, in place of its provider's.
+    pub(super) fn category(&self) -> Option<&str> {
+        match self {
+            Invocation::Cmp(cmp) => Some(cmp.domain.as_str()).filter(|text| !text.is_empty()),
+            _ => None,
         }
     }
 }

@@ -3,6 +3,7 @@
 pub mod atip;
 pub mod captures;
 pub mod cli;
+pub mod cmp;
 mod cost;
 pub mod effects;
 pub mod files;
@@ -16,6 +17,7 @@ pub mod openapi;
 pub mod outbound;
 pub mod provider;
 pub mod result_format;
+pub mod runfile;
 mod sandbox;
 pub mod schema;
 pub mod search;
@@ -96,12 +98,10 @@ impl Catalog {
                 catalog.add_operations(&provider, openapi, specs, inline, warnings);
             } else if let Handler::Atip(atip) = &provider.handler {
                 catalog.add_commands(&provider, atip, specs, warnings);
-            } else if provider.cli().is_some() && tables.is_empty() {
-                catalog.add(Tool::of_program(&provider), warnings);
-            } else if matches!(provider.handler, Handler::FileManager(_)) && tables.is_empty() {
-                for tool in files::builtin_tools(&provider) {
-                    catalog.add(tool, warnings);
-                }
+            } else if let Some(tools) = own_tools(&provider, &tables, specs, warnings) {
+                tools
+                    .into_iter()
+                    .for_each(|tool| catalog.add(tool, warnings));
             } else if provider.has_written_tools() {
                 for (index, table) in tables.into_iter().enumerate() {
                     let tool =
@@ -351,7 +351,34 @@ impl Catalog {
     }
 }
 
+/// The tools of a provider that has them from somewhere else than its manifest's tables.
+fn own_tools(
+    provider: &Arc<Provider>,
+    tables: &[toml::Table],
+    specs: &Specs<'_>,
+    warnings: &mut Vec<Problem>,
+) -> Option<Vec<Tool>> {
+    match &provider.handler {
+        Handler::Cli(_) if provider.cli().is_some() && tables.is_empty() => {
+            Some(vec![Tool::of_program(provider)])
+        }
+        Handler::FileManager(_) if tables.is_empty() => {
+            Some(files::builtin_tools(provider).collect())
+        }
+        Handler::Cmp(_) | Handler::Runfile(_) if !specs.wants(&provider.name) => Some(Vec::new()),
+        Handler::Cmp(cmp) => Some(cmp::tools(provider, cmp, warnings)),
+        Handler::Runfile(own) => Some(runfile::tools(provider, own, warnings)),
+        _ => None,
+    }
+}
+
 impl Tool {
+    /// What search groups it under: its own, or its provider's.
+    pub fn category(&self) -> Option<&str> {
+        let provider = self.provider.category.as_deref();
+        provider.or_else(|| self.invocation.category())
+    }
+
     pub fn is_allowed(&self, scopes: &Scopes) -> bool {
         self.scope
             .as_deref()

@@ -8,11 +8,13 @@ use serde::Deserialize;
 
 use super::atip::Atip;
 use super::cli::{Cli, ProgramKeys};
+use super::cmp::Cmp;
 use super::files::{self, FileManager};
 use super::mcp::{Mcp, Transport};
 use super::openapi::Selection;
 use super::outbound::{BaseUrl, Inject, Outbound, Program, is_credential};
 use super::result_format::ResultFormat;
+use super::runfile::RunfileProvider;
 use super::sandbox;
 use crate::config::fields;
 use crate::config::provider::Auth;
@@ -62,6 +64,10 @@ pub enum Handler {
     Atip(Box<Atip>),
     /// Downloads, and uploads to these destinations.
     FileManager(FileManager),
+    /// Programs that describe themselves by CMP.
+    Cmp(Box<Cmp>),
+    /// Functions of a Runfile.
+    Runfile(Box<RunfileProvider>),
     /// Routes, no tools.
     Passthrough,
     /// A handler that this build doesn't have: no tools.
@@ -223,6 +229,17 @@ impl Provider {
                 self.ignore_auth("cli_env", warnings);
                 (owned(cli.keys()), Handler::Cli(Box::new(cli)))
             }
+            HandlerKind::Cmp => {
+                let cmp = Cmp::read(s, &self.file);
+                (owned(cmp.program.keys()), Handler::Cmp(Box::new(cmp)))
+            }
+            HandlerKind::Runfile => {
+                let runfile = RunfileProvider::read(s, &self.file);
+                (
+                    owned(runfile.program.keys()),
+                    Handler::Runfile(Box::new(runfile)),
+                )
+            }
             HandlerKind::Atip => {
                 let atip = Atip::read(s);
                 let faults = atip.cli.faults().into_iter();
@@ -296,6 +313,15 @@ impl Provider {
         }
     }
 
+    /// How its programs run, of whatever handler it is.
+    pub fn program(&self) -> Option<&Cli> {
+        match &self.handler {
+            Handler::Cmp(cmp) => Some(&cmp.program),
+            Handler::Runfile(runfile) => Some(&runfile.program),
+            _ => self.cli(),
+        }
+    }
+
     /// Names of the keyring entries that its tools need.
     pub fn key_names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.outbound.header_keys().collect();
@@ -309,9 +335,12 @@ impl Provider {
         match &self.handler {
             Handler::Http(_) | Handler::Mcp(_) | Handler::FileManager(_) => true,
             Handler::Cli(cli) => !cli.command.is_empty(),
-            Handler::OpenApi(_) | Handler::Atip(_) | Handler::Passthrough | Handler::Absent => {
-                false
-            }
+            Handler::OpenApi(_)
+            | Handler::Atip(_)
+            | Handler::Cmp(_)
+            | Handler::Runfile(_)
+            | Handler::Passthrough
+            | Handler::Absent => false,
         }
     }
 
@@ -324,7 +353,10 @@ impl Provider {
     pub fn starts_program(&self) -> bool {
         match (&self.handler, &self.kind) {
             (Handler::Mcp(mcp), _) => matches!(mcp.transport, Transport::Stdio { .. }),
-            (_, kind) => matches!(kind, HandlerKind::Cli | HandlerKind::Atip),
+            (_, kind) => matches!(
+                kind,
+                HandlerKind::Cli | HandlerKind::Atip | HandlerKind::Cmp | HandlerKind::Runfile
+            ),
         }
     }
 
@@ -362,10 +394,9 @@ impl Provider {
             );
         }
         // A program may get what is minted as variables.
-        let unused = !matches!(
-            self.handler,
-            Handler::Mcp(_) | Handler::Cli(_) | Handler::Atip(_)
-        ) && !matches!(self.outbound.auth, Auth::Static(_));
+        let unused = !self.starts_program()
+            && self.mcp().is_none()
+            && !matches!(self.outbound.auth, Auth::Static(_));
         let to_header = |to: &Inject| matches!(to, Inject::Header(_));
         if unused && !generator.inject.iter().any(|(_, to)| to_header(to)) {
             warn("with this auth_type and no injected header, what it mints is not used");

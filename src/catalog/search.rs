@@ -16,6 +16,8 @@ const STOP_WORDS: [&str; 34] = [
 
 const FUZZY: f64 = 0.8;
 const ALIKE: f64 = 0.85;
+/// For a query that says what the tool's author says: before every match of words.
+const SAID: f64 = 100.0;
 
 /// A word of a query, in lower case.
 pub struct Term {
@@ -29,12 +31,19 @@ pub fn search<'a, T: AsRef<Tool> + 'a>(
     tools: impl Iterator<Item = &'a T>,
     query: &str,
 ) -> Vec<&'a T> {
+    let query = &query[..query.floor_char_boundary(LONGEST_QUERY)];
     let terms = terms(query);
-    let mut found = ranked(tools, &terms, |tool, term| {
-        let tool = tool.as_ref();
+    let by_words = |tool: &Tool| {
         let haystack = tool.haystack.get_or_init(|| Haystack::new(tool));
-        haystack.points(term)
-    });
+        score(&terms, |term| haystack.points(term))
+    };
+    let mut found = best_first(tools.filter_map(|tool| {
+        let by_words = by_words(tool.as_ref());
+        match tool.as_ref().invocation.is_meant_by(query) {
+            true => Some((SAID + by_words.unwrap_or_default(), tool)),
+            false => Some((by_words?, tool)),
+        }
+    }));
     found.truncate(MOST);
     found
 }
@@ -46,7 +55,11 @@ pub fn ranked<'a, T>(
     points: impl Fn(&T, &Term) -> f64,
 ) -> Vec<&'a T> {
     let score = |item: &'a T| Some((score(terms, |term| points(item, term))?, item));
-    let mut found: Vec<(f64, &T)> = items.filter_map(score).collect();
+    best_first(items.filter_map(score))
+}
+
+fn best_first<'a, T>(scored: impl Iterator<Item = (f64, &'a T)>) -> Vec<&'a T> {
+    let mut found: Vec<(f64, &T)> = scored.collect();
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
     found.into_iter().map(|(_, item)| item).collect()
 }
@@ -107,7 +120,7 @@ impl Haystack {
             name: tool.name.to_lowercase(),
             tags: tool.tags.iter().map(|tag| tag.to_lowercase()).collect(),
             provider: tool.provider.name.to_lowercase(),
-            category: lower(tool.provider.category.as_deref()),
+            category: lower(tool.category()),
             description: tool.description.to_lowercase(),
             hint: lower(tool.hint.as_deref()),
         }

@@ -296,6 +296,7 @@ impl Tool {
         match &self.invocation {
             Invocation::Atip(command) => Some(&command.cli),
             Invocation::Cli => self.provider.cli(),
+            Invocation::Cmp(_) | Invocation::Runfile(_) => self.provider.program(),
             Invocation::Http(_) | Invocation::Mcp(_) | Invocation::Files(_) => None,
         }
     }

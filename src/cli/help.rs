@@ -313,12 +313,18 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("ati mcp", &["ati mcp serve # what an MCP client starts"]),
+    ("ati runfile", &["ati runfile inspect"]),
+    (
+        "ati runfile inspect",
+        &["ati runfile inspect", "ati runfile inspect ~/project"],
+    ),
     (
         "ati mcp serve",
         &[
             "ati mcp serve",
             "ATI_PROXY_URL=https://ati.example.com ati mcp serve --search",
             "ati mcp serve --search",
+            "ati mcp serve --runfile ~/project/Runfile --readonly",
         ],
     ),
     (

@@ -2,6 +2,8 @@
 //! token where JWT keys are configured.
 
 mod callee;
+mod identity;
+mod runfile;
 mod settings;
 
 use std::collections::BTreeMap;
@@ -17,8 +19,6 @@ use super::run::unknown_tool;
 use super::{output, problem_failure, runtime};
 use crate::api::{self, ProviderSessions, RunningCalls, Services};
 use crate::auth::Identity;
-use crate::auth::session::{self, SESSION_TOKEN};
-use crate::auth::token::{TokenFault, Verifier};
 use crate::call::{self, Args, Context, Counting, Finished, Output};
 use crate::catalog::mcp::{Listing, Listings};
 use crate::catalog::{Catalog, Provider, ResultFormat, Tool, listing_cache};
@@ -34,6 +34,8 @@ use crate::snapshot::{self, Snapshot};
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
 use callee::Callee;
+use identity::identify;
+pub use runfile::snapshot_of_runfile;
 use settings::settings;
 
 /// Seconds for which a cached listing of tools is used without asking the server again.
@@ -463,29 +465,4 @@ fn with_key_hint(error: CallError, provider: Option<&Arc<Provider>>, keyring: &K
         Some(name) => failure.hint(format!("ati key set {name} - reads it from standard input")),
         None => failure,
     }
-}
-
-/// The caller, by its session token. Where no JWT keys are configured, no token is needed and every
-/// tool may be called.
-fn identify(verifier: Option<&Verifier>) -> Result<Arc<Identity>, Failure> {
-    let Some(verifier) = verifier else {
-        return Ok(Arc::new(Identity::unrestricted()));
-    };
-    let token = session::resolve(SESSION_TOKEN)
-        .map_err(|e| Failure::new(Code::MissingKey, "session token").because(e))?
-        .ok_or_else(|| {
-            Failure::new(
-                Code::MissingKey,
-                "ATI_SESSION_TOKEN is required because JWT validation is configured locally. \
-                 Set ATI_SESSION_TOKEN, or ATI_SESSION_TOKEN_FILE, or write it to \
-                 /run/ati/session_token.",
-            )
-        })?;
-    verifier.verify(&token, unix_now()).map_err(|fault| {
-        let code = match fault {
-            TokenFault::Expired => Code::AuthExpired,
-            _ => Code::InvalidToken,
-        };
-        Failure::new(code, "Invalid ATI_SESSION_TOKEN").because(fault)
-    })
 }

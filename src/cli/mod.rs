@@ -29,6 +29,7 @@ mod reference;
 mod reload;
 mod remote;
 mod run;
+mod runfile;
 mod secret_input;
 mod sign;
 mod skill;
@@ -48,6 +49,7 @@ use tracing::{debug, error};
 use crate::config;
 use crate::error::{Code, Failure, Problem};
 use crate::telemetry::{self, Audience};
+use runfile::CalledRun;
 
 /// The edge proxy between agent sandboxes and the services they use: it holds the credentials and
 /// lets each request do only what its caller may do.
@@ -149,6 +151,9 @@ enum Command {
     /// Serve the tools to MCP clients
     #[command(subcommand)]
     Mcp(mcp::Command),
+    /// Show the functions of a Runfile
+    #[command(subcommand)]
+    Runfile(runfile::Command),
     /// Manage virtual keys (not in this version)
     #[command(hide = true)]
     Admin(later::Words),
@@ -192,6 +197,7 @@ impl Command {
             | Command::Assist(_)
             | Command::Plan(_)
             | Command::Mcp(_)
+            | Command::Runfile(_)
             | Command::Admin(_)
             | Command::Reference { .. } => Some(Audience::Person),
         }
@@ -226,6 +232,7 @@ impl Command {
             | Command::Skillati(_)
             | Command::Assist(_)
             | Command::Plan(_)
+            | Command::Runfile(_)
             | Command::Admin(_)
             | Command::Reference(_) => false,
         }
@@ -239,7 +246,19 @@ pub fn introspect() -> Option<ExitCode> {
 
 /// The command line of this process. A usage error ends it, with exit code 2.
 pub fn parse() -> Cli {
-    let matches = help::command().get_matches();
+    let matches = match runfile::command_line(std::env::args_os()) {
+        None => help::command().get_matches(),
+        Some(CalledRun::Words(words)) => help::command().get_matches_from(words),
+        Some(CalledRun::Help(text)) => {
+            output::line(text);
+            std::process::exit(0)
+        }
+        Some(CalledRun::Mistake(why)) => {
+            let usage = "Usage: run --inspect | --serve-mcp [--runfile PATH] [--readonly]";
+            let text = format!("{why}\n\n{usage}");
+            clap::Error::raw(clap::error::ErrorKind::InvalidValue, text).exit()
+        }
+    };
     if matches.get_flag("agent") {
         let message =
             "--agent describes ati itself: it takes no command, only --commands and --depth";
@@ -303,6 +322,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Assist(words) => words.refuse("ati assist"),
         Command::Plan(words) => words.refuse("ati plan"),
         Command::Mcp(command) => mcp::run(&command),
+        Command::Runfile(command) => runfile::run(&command),
         Command::Admin(words) => words.refuse("ati admin"),
         Command::Reference(args) => reference::run(&args),
     };

@@ -2,8 +2,10 @@
 
 mod described;
 mod export;
+mod export_cmp;
 mod program_help;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -42,10 +44,15 @@ pub enum Command {
 }
 
 #[derive(clap::Args)]
+#[group(id = "convention", required = true, args = ["atip", "cmp"])]
 pub struct Export {
     /// As ATIP metadata: each tool is a command below `ati run`
-    #[arg(long, required = true)]
+    #[arg(long)]
     atip: bool,
+
+    /// As CMP tools, a folder for each provider, written into this folder
+    #[arg(long, value_name = "DIR")]
+    cmp: Option<PathBuf>,
 
     /// Only the tools of this provider
     #[arg(long, value_name = "NAME")]
@@ -113,6 +120,10 @@ fn run_local(local: &Local, command: Command, format: Format) -> Result<(), Fail
         }
         Command::Export(args) => {
             let wanted = |tool: &&Arc<Tool>| args.takes(&tool.provider.name);
+            if let Some(folder) = &args.cmp {
+                let tools = visible.filter(wanted).map(|tool| export_cmp::item(tool));
+                return export_cmp::write(&tools.collect::<Vec<_>>(), folder, format);
+            }
             let tools = visible
                 .filter(wanted)
                 .map(|tool| Exported::from(tool.as_ref()));
@@ -159,6 +170,10 @@ fn run_remote(remote: &Remote, command: Command, format: Format) -> Result<(), F
                 .map(|name| ("provider", name.as_str()))
                 .collect();
             let answer = remote.get("tools", &query)?;
+            if let Some(folder) = &args.cmp {
+                let items = answer.as_array().ok_or_else(foreign)?;
+                return export_cmp::write(items, folder, format);
+            }
             let items = answer.as_array().ok_or_else(foreign)?.iter();
             let tools: Option<Vec<Exported>> = items.map(Exported::from_answer).collect();
             output::pretty(&export::atip(tools.ok_or_else(foreign)?));

@@ -2,7 +2,7 @@
 
 use std::env::VarError;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
@@ -386,6 +386,39 @@ pub fn ati_dir() -> PathBuf {
         || PathBuf::from(".ati"),
         |home| PathBuf::from(home).join(".ati"),
     )
+}
+
+/// A path in which `~` stands for the home folder.
+pub fn with_home(path: &str) -> PathBuf {
+    let below = match path {
+        "~" => Some(""),
+        path => path.strip_prefix("~/"),
+    };
+    match (below, filled("HOME")) {
+        (Some(below), Some(home)) => PathBuf::from(home).join(below),
+        _ => PathBuf::from(path),
+    }
+}
+
+/// A path of a manifest: `~` is the home folder, and a relative one begins at the manifest's.
+pub fn expanded_path(path: &str, manifest: &Path) -> PathBuf {
+    let folder = manifest.parent().unwrap_or(Path::new(""));
+    let path = folder.join(with_home(path.trim()));
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+/// Where tools that describe themselves by CMP are: `CMP_TOOL_PATH`, the user's, the machine's.
+pub fn cmp_folders() -> Vec<PathBuf> {
+    let named = filled("CMP_TOOL_PATH").unwrap_or_default();
+    let named = named.split(':').filter(|path| !path.is_empty());
+    let usual = ["~/.cmp/tools", "/usr/local/share/cmp/tools"];
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for path in named.chain(usual).map(with_home) {
+        if path.is_absolute() && !folders.contains(&path) {
+            folders.push(path);
+        }
+    }
+    folders
 }
 
 /// `agent-tools` in a folder of the XDG Base Directory Specification: the variable's, or else the

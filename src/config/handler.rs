@@ -17,11 +17,15 @@ pub enum HandlerKind {
     Xai,
     /// A tool that describes its own commands.
     Atip,
+    /// Programs that describe themselves by CMP.
+    Cmp,
+    /// Functions of a Runfile.
+    Runfile,
     /// None of the others, as written.
     Unknown(String),
 }
 
-static KNOWN: [HandlerKind; 8] = [
+static KNOWN: [HandlerKind; 10] = [
     HandlerKind::Http,
     HandlerKind::OpenApi,
     HandlerKind::Mcp,
@@ -30,6 +34,8 @@ static KNOWN: [HandlerKind; 8] = [
     HandlerKind::Passthrough,
     HandlerKind::Xai,
     HandlerKind::Atip,
+    HandlerKind::Cmp,
+    HandlerKind::Runfile,
 ];
 
 impl HandlerKind {
@@ -55,6 +61,8 @@ impl HandlerKind {
             HandlerKind::Passthrough => "passthrough",
             HandlerKind::Xai => "xai",
             HandlerKind::Atip => "atip",
+            HandlerKind::Cmp => "cmp",
+            HandlerKind::Runfile => "runfile",
             HandlerKind::Unknown(name) => name.as_str(),
         }
     }
@@ -69,7 +77,9 @@ impl HandlerKind {
             | HandlerKind::FileManager
             | HandlerKind::Passthrough
             | HandlerKind::Xai
-            | HandlerKind::Atip => None,
+            | HandlerKind::Atip
+            | HandlerKind::Cmp
+            | HandlerKind::Runfile => None,
             HandlerKind::Unknown(name) => {
                 let offer = offer(name, &Self::NAMES);
                 Some(format!(
@@ -125,14 +135,16 @@ mod tests {
             absence("opnapi").as_deref(),
             Some(
                 "unknown handler 'opnapi', so its tools are absent; did you mean 'openapi'? \
-                 Known are http, openapi, mcp, cli, file_manager, passthrough, xai, atip"
+                 Known are http, openapi, mcp, cli, file_manager, passthrough, xai, atip, cmp, \
+                 runfile"
             )
         );
         assert_eq!(
             absence("zzz").as_deref(),
             Some(
                 "unknown handler 'zzz', so its tools are absent; \
-                 known are http, openapi, mcp, cli, file_manager, passthrough, xai, atip"
+                 known are http, openapi, mcp, cli, file_manager, passthrough, xai, atip, cmp, \
+                 runfile"
             )
         );
     }

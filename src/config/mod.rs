@@ -26,7 +26,9 @@ pub use conf::{
     AuditSettings, FileSettings, KeyringSettings, Limits, LogFormat, LogSettings, McpSettings,
     SkillRegistrySettings,
 };
-pub use environment::{Environment, VARIABLES, agent_tools, ati_dir};
+pub use environment::{
+    Environment, VARIABLES, agent_tools, ati_dir, cmp_folders, expanded_path, with_home,
+};
 pub use flags::Flags;
 pub use handler::HandlerKind;
 pub use jwt::{JwtSettings, KeySource, private_key_of_config, private_key_of_environment};

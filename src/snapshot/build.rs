@@ -158,6 +158,30 @@ impl Snapshot {
         })
     }
 
+    /// As [`Snapshot::build_for_command`], of one manifest that no folder holds.
+    pub fn build_of_manifest(
+        settings: Settings,
+        manifest: ManifestFile,
+    ) -> Result<Built, BuildFailure> {
+        let mut report = Report::new(&settings);
+        let verifier = verifier(&settings, &mut report);
+        let catalog = Catalog::build(
+            &mut [manifest],
+            &Specs::of(&settings.ati_dir),
+            None,
+            &mut report.problems,
+            &mut report.warnings,
+        );
+        sandboxes::close(&settings);
+        if !report.problems.is_empty() {
+            return Err(report.fail());
+        }
+        Ok(Built {
+            snapshot: assemble(settings, verifier, catalog, Keyring::empty()),
+            warnings: report.warnings,
+        })
+    }
+
     /// The same snapshot with the keyring of this machine, and with `ATI_KEY_<NAME>` variables for
     /// names that are in no file. A step of its own, because it may use up a one-shot key: a
     /// command that needs no credential leaves that key alone.

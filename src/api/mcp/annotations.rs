@@ -72,7 +72,7 @@ fn hints(tool: &Tool) -> Option<Value> {
             "destructiveHint": false,
         })),
         // What a program does isn't known.
-        Invocation::Cli | Invocation::Atip(_) => None,
+        Invocation::Cli | Invocation::Atip(_) | Invocation::Cmp(_) | Invocation::Runfile(_) => None,
     }
 }
 

@@ -26,6 +26,7 @@ pub use running::{RunningCall, RunningCalls};
 use super::{Services, context};
 use crate::auth::Identity;
 use crate::call::{self, Args};
+use crate::catalog::Handler;
 use crate::error::{CallError, RpcError};
 use crate::exec::Watcher;
 use crate::mcp::{ClientRequest, Era, SKILLS_EXTENSION, VERSIONS, negotiate};
@@ -85,8 +86,8 @@ fn initialize(request: &ClientRequest, exchange: &Exchange) -> ResultText {
         "capabilities": capabilities(exchange),
         "serverInfo": server_info(),
     });
-    if exchange.search {
-        result["instructions"] = search::INSTRUCTIONS.into();
+    if let Some(text) = instructions(exchange) {
+        result["instructions"] = text.into();
     }
     ResultText::of(&result)
 }
@@ -99,10 +100,25 @@ fn discover(exchange: &Exchange) -> ResultText {
         "cacheScope": "private",
         "_meta": {"io.modelcontextprotocol/serverInfo": server_info()},
     });
-    if exchange.search {
-        result["instructions"] = search::INSTRUCTIONS.into();
+    if let Some(text) = instructions(exchange) {
+        result["instructions"] = text.into();
     }
     complete(result, Era::Stateless)
+}
+
+/// How the tools are used: by searching them, or as the one Runfile says that they come from.
+fn instructions(exchange: &Exchange) -> Option<String> {
+    if exchange.search {
+        return Some(search::INSTRUCTIONS.to_owned());
+    }
+    let [provider] = exchange.snapshot.catalog.providers() else {
+        return None;
+    };
+    match &provider.handler {
+        Handler::Runfile(own) => own.instructions.get().cloned(),
+        _ => None,
+    }
+    .filter(|text| !text.is_empty())
 }
 
 fn capabilities(exchange: &Exchange) -> Value {

@@ -34,10 +34,31 @@ impl ResultText {
 
 const OPEN: &[u8] = b"{\"content\":[{\"type\":\"text\",\"text\":";
 
-fn end(era: Era) -> &'static [u8] {
-    match era {
-        Era::Handshake => b"}],\"isError\":false}",
-        Era::Stateless => b"}],\"isError\":false,\"resultType\":\"complete\"}",
+/// Behind the text: what the program wrote to its standard error as a text of its own, and what
+/// `structured` has.
+fn end(era: Era, stderr: Option<&str>, structured: &str) -> Vec<u8> {
+    let mut end = "}".to_owned();
+    if let Some(stderr) = stderr.filter(|text| !text.is_empty()) {
+        let block = json!({"type": "text", "text": format!("stderr:\n{stderr}")});
+        end += &format!(",{block}");
+    }
+    end += &format!("]{structured},\"isError\":false");
+    end += match era {
+        Era::Handshake => "}",
+        Era::Stateless => ",\"resultType\":\"complete\"}",
+    };
+    end.into_bytes()
+}
+
+/// The member for clients that want data, of a program whose output is JSON. It has to be an
+/// object, so that a list is put into one.
+fn structured_content(raw: &str, is_wanted: bool) -> String {
+    let value = raw.trim_ascii();
+    let one_line = |text: &str| String::from_utf8_lossy(&one_line(text.as_bytes())).into_owned();
+    match value.as_bytes().first().filter(|_| is_wanted) {
+        Some(b'{') => format!(",\"structuredContent\":{}", one_line(value)),
+        Some(b'[') => format!(",\"structuredContent\":{{\"result\":{}}}", one_line(value)),
+        _ => String::new(),
     }
 }
 
@@ -45,20 +66,23 @@ pub fn finished(finished: Finished, era: Era) -> ResultText {
     match finished.output {
         Output::Raw(raw) if finished.is_native => ResultText::Whole(native(raw.get(), era)),
         Output::Raw(raw) => {
+            let structured = structured_content(raw.get(), finished.stderr.is_some());
             let raw = raw.get().as_bytes();
             let mut text = Vec::with_capacity(raw.len() + raw.len() / 4 + 100);
             text.extend_from_slice(OPEN);
             push_text(raw, &mut text);
-            text.extend_from_slice(end(era));
+            text.extend_from_slice(&end(era, finished.stderr.as_deref(), &structured));
             ResultText::Whole(text)
         }
         Output::Spooled(json) => {
             let size = json.body_length();
-            streamed(json.into_stream().boxed(), size, era)
+            let end = end(era, finished.stderr.as_deref(), "");
+            streamed(json.into_stream().boxed(), size, end)
         }
         Output::WithFiles(json) => {
             let size = json.len();
-            streamed(json.into_stream().boxed(), size, era)
+            let end = end(era, finished.stderr.as_deref(), "");
+            streamed(json.into_stream().boxed(), size, end)
         }
     }
 }
@@ -93,12 +117,13 @@ fn one_line(text: &[u8]) -> Vec<u8> {
     text
 }
 
-fn streamed(json: TextStream, size: u64, era: Era) -> ResultText {
+/// `end` is what follows the text.
+fn streamed(json: TextStream, size: u64, end: Vec<u8>) -> ResultText {
     let text = StreamedText {
         json,
         form: None,
         phase: Phase::Open,
-        era,
+        end,
     };
     let text = stream::unfold(text, |mut text| async move {
         let piece = text.next().await?;
@@ -116,7 +141,7 @@ struct StreamedText {
     /// None before the first byte, which tells a string from other values.
     form: Option<Form>,
     phase: Phase,
-    era: Era,
+    end: Vec<u8>,
 }
 
 enum Form {
@@ -151,7 +176,7 @@ impl StreamedText {
                         Some(Form::Text) => b"",
                         Some(Form::Printed(_)) => b"\"",
                     };
-                    Ok([quotes, end(self.era)].concat().into())
+                    Ok([quotes, &self.end].concat().into())
                 }
             }),
             Phase::End => None,
@@ -219,6 +244,7 @@ mod tests {
             warnings: Vec::new(),
             is_native,
             is_program: false,
+            stderr: None,
         };
         let ResultText::Whole(text) = super::finished(finished, era) else {
             panic!("not whole");
@@ -240,6 +266,31 @@ mod tests {
         assert_eq!(of("null"), expected("null"));
         let stateless = text("5", false, Era::Stateless);
         assert_eq!(stateless["resultType"], "complete");
+    }
+
+    #[test]
+    fn output_of_a_local_tool_is_data_and_its_errors_stand_apart() {
+        let of = |output: &str, stderr: &str| {
+            let finished = Finished {
+                output: Output::Raw(serde_json::from_str(output).unwrap()),
+                format: ResultFormat::default(),
+                warnings: Vec::new(),
+                is_native: false,
+                is_program: false,
+                stderr: Some(stderr.to_owned()),
+            };
+            let ResultText::Whole(text) = super::finished(finished, Era::Handshake) else {
+                panic!("not whole");
+            };
+            serde_json::from_slice::<Value>(&text).unwrap()
+        };
+        let shown = of("{\"a\":\n[1.50]}", "warned\n\"x\"");
+        assert_eq!(shown["structuredContent"].to_string(), "{\"a\":[1.5]}");
+        assert_eq!(shown["content"][1]["text"], "stderr:\nwarned\n\"x\"");
+        assert_eq!(of("[1]", "")["structuredContent"], json!({"result": [1]}));
+        let text = of("\"plain\"", "");
+        assert!(text.get("structuredContent").is_none());
+        assert_eq!(text["content"].as_array().unwrap().len(), 1);
     }
 
     #[test]
@@ -268,9 +319,11 @@ mod tests {
                     .chunks(size)
                     .map(|piece| Ok(Bytes::copy_from_slice(piece)))
                     .collect();
-                let ResultText::Stream { text, .. } =
-                    streamed(stream::iter(pieces).boxed(), 1, Era::Stateless)
-                else {
+                let ResultText::Stream { text, .. } = streamed(
+                    stream::iter(pieces).boxed(),
+                    1,
+                    end(Era::Stateless, None, ""),
+                ) else {
                     panic!("not streamed");
                 };
                 let pieces: Vec<_> = text.collect().await;

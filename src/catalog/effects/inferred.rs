@@ -49,7 +49,9 @@ pub fn inferred(invocation: &Invocation) -> Option<KnownEffects> {
             destructive: Some(false),
             ..over_network
         },
-        Invocation::Cli | Invocation::Atip(_) => return None,
+        Invocation::Cli | Invocation::Atip(_) | Invocation::Cmp(_) | Invocation::Runfile(_) => {
+            return None;
+        }
     };
     Some(KnownEffects {
         effects,

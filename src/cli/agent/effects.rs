@@ -30,6 +30,7 @@ const ROWS: &[Row] = &[
         effects.modifies = vec!["registry".to_owned()];
         effects
     }),
+    ("runfile", reads),
     ("provider add-mcp", || creates("manifest")),
     ("provider add-cli", || creates("manifest")),
     ("provider import-openapi", || {

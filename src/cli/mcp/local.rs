@@ -1,6 +1,6 @@
 //! The tools of this machine, for `ati mcp serve` with the keys at hand.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -22,6 +22,7 @@ use crate::backoff::Backoff;
 use crate::call::{self, Counting};
 use crate::catalog::{Provider, listing_cache};
 use crate::cli::local::{self, Local};
+use crate::cli::runfile::Choice;
 use crate::error::Failure;
 use crate::exec::{Progress, SharedState};
 use crate::mcp::{ClientRequest, Era};
@@ -46,9 +47,19 @@ pub struct LocalServer {
     search: bool,
     /// The client has said so in its handshake.
     knows_skills: AtomicBool,
+    /// Whose functions are the tools, in place of this machine's manifests.
+    runfile: Option<Choice>,
 }
 
 impl LocalServer {
+    /// Reads the Runfile again where it would read the manifests.
+    pub fn of_runfile(self, choice: Choice) -> Self {
+        LocalServer {
+            runfile: Some(choice),
+            ..self
+        }
+    }
+
     pub fn new(local: Local, search: bool) -> Result<Self, Failure> {
         let identity = local.identity.clone();
         let snapshot = with_keys(with_skills(local.into_snapshot()));
@@ -77,6 +88,7 @@ impl LocalServer {
             identity,
             search,
             knows_skills: AtomicBool::new(false),
+            runfile: None,
         })
     }
 
@@ -94,8 +106,25 @@ impl LocalServer {
         }
     }
 
+    /// What tells that the tools may have changed.
+    fn stamp(&self, ati_dir: &Path) -> Vec<Stamp> {
+        let Some(choice) = &self.runfile else {
+            return stamp(ati_dir);
+        };
+        let found = choice.find().ok();
+        let files = found
+            .into_iter()
+            .flat_map(|found| [Some(found.path), found.global]);
+        files.flatten().filter_map(of_file).collect()
+    }
+
     async fn reload(&self, client: &Client) {
-        let read = tokio::task::spawn_blocking(local::read_again).await;
+        let runfile = self.runfile.clone();
+        let read = tokio::task::spawn_blocking(move || match &runfile {
+            Some(choice) => local::snapshot_of_runfile(choice),
+            None => local::read_again(),
+        });
+        let read = read.await;
         let fresh = match read {
             Ok(Ok(snapshot)) => with_keys(with_skills(snapshot)),
             Ok(Err(failure)) => {
@@ -204,7 +233,7 @@ impl Server for LocalServer {
         let mut hangup = signal(SignalKind::hangup()).ok();
         let ati_dir = self.current.load().settings.ati_dir.clone();
         loop {
-            let mut seen = stamp(&ati_dir);
+            let mut seen = self.stamp(&ati_dir);
             // Dropping it, at the next reload, ends the tasks of this snapshot.
             let _tasks = discover_all(&self, &client);
             loop {
@@ -218,7 +247,7 @@ impl Server for LocalServer {
                     _ = hung_up => break,
                     () = tokio::time::sleep(LOOK) => {
                         self.services.runtime.sessions.sweep();
-                        let now = stamp(&ati_dir);
+                        let now = self.stamp(&ati_dir);
                         if std::mem::replace(&mut seen, now) != seen {
                             break;
                         }
@@ -234,17 +263,22 @@ impl Server for LocalServer {
     }
 }
 
+/// A file, its length, and when it was changed.
+type Stamp = (PathBuf, u64, Option<SystemTime>);
+
+fn of_file(path: PathBuf) -> Option<Stamp> {
+    let metadata = std::fs::metadata(&path).ok()?;
+    Some((path, metadata.len(), metadata.modified().ok()))
+}
+
 /// What tells that manifests, OpenAPI documents or skills have changed.
-fn stamp(ati_dir: &Path) -> Vec<(std::path::PathBuf, u64, Option<SystemTime>)> {
+fn stamp(ati_dir: &Path) -> Vec<Stamp> {
     let folders = ["manifests", "specs", "skills"].iter();
     let files = folders.filter_map(|folder| std::fs::read_dir(ati_dir.join(folder)).ok());
     let mut all: Vec<_> = files
         .flatten()
         .flatten()
-        .filter_map(|file| {
-            let metadata = file.metadata().ok()?;
-            Some((file.path(), metadata.len(), metadata.modified().ok()))
-        })
+        .filter_map(|file| of_file(file.path()))
         .collect();
     all.sort();
     all

@@ -9,6 +9,7 @@ mod list;
 mod load;
 mod name;
 mod scan;
+mod scan_cmp;
 mod validate;
 mod write;
 
@@ -80,6 +81,7 @@ pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
         Command::Remove { name } => list::remove(&name, asked),
         Command::Load(args) => load::load(&args, asked),
         Command::Unload { name } => load::unload(&name, asked),
+        Command::Scan(args) if args.cmp => scan_cmp::scan(asked),
         Command::Scan(args) => scan::scan(&args, asked),
         Command::Validate { files, strict } => validate::validate(&files, strict, format),
         Command::Schema => validate::schema(),

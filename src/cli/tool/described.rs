@@ -57,7 +57,7 @@ impl<'a> From<&'a Tool> for Described<'a> {
             base_url: Some(provider.base_url().map_or("", |url| url.text.as_str())),
             description: &tool.description,
             scope: tool.scope.as_deref(),
-            category: provider.category.as_deref(),
+            category: tool.category(),
             tags: tool.tags.iter().map(String::as_str).collect(),
             hint: tool.hint.as_deref(),
             skills: provider.skills.iter().map(String::as_str).collect(),
@@ -208,6 +208,9 @@ impl<'a> Described<'a> {
             None if self.handler == Some("atip") => {
                 let command = self.command.unwrap_or(self.provider);
                 line("Command", format!("{command} {}", self.endpoint).trim_end());
+            }
+            None if matches!(self.handler, Some("cmp" | "runfile")) => {
+                line("Command", self.endpoint);
             }
             None => {
                 let base = self.base_url.unwrap_or_default().trim_end_matches('/');

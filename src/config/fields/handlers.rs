@@ -269,6 +269,79 @@ pub(super) const CLI: Group = Group {
     ],
 };
 
+const TIMEOUT_FIELD: Field = field(
+    "cli_timeout_secs",
+    Number,
+    "After this many seconds the program and all that it started are ended",
+)
+.default("120");
+
+const CONCURRENT_FIELD: Field = field(
+    "cli_max_concurrent",
+    Number,
+    "How many calls run its programs at a time; others wait",
+)
+.default("8");
+
+pub(super) const CMP: Group = Group {
+    table: "provider",
+    title: "`handler = \"cmp\"`",
+    handler: Some(HandlerKind::Cmp),
+    fields: &[
+        field(
+            "cmp_path",
+            Text,
+            "The folder of one CMP tool, or a folder of such folders; `~` is the home folder",
+        )
+        .default("those of `CMP_TOOL_PATH`, `~/.cmp/tools`, `/usr/local/share/cmp/tools`"),
+        field(
+            "cmp_env",
+            TextMap,
+            "The environment of its programs; `${name}` is replaced by a credential, `@{name}` by \
+             the path of a file with it",
+        )
+        .default("`{}`"),
+        TIMEOUT_FIELD,
+        CONCURRENT_FIELD,
+        SANDBOX_FIELD,
+    ],
+};
+
+pub(super) const RUNFILE: Group = Group {
+    table: "provider",
+    title: "`handler = \"runfile\"`",
+    handler: Some(HandlerKind::Runfile),
+    fields: &[
+        field(
+            "runfile",
+            Text,
+            "The Runfile, or the folder that it is in; `~` is the home folder",
+        ),
+        field(
+            "runfile_global",
+            Text,
+            "Another Runfile, whose functions are there too; those of `runfile` win",
+        )
+        .default("none"),
+        field(
+            "runfile_readonly",
+            Flag,
+            "Offer only functions with `# @safe`",
+        )
+        .default("`false`"),
+        field(
+            "cli_env",
+            TextMap,
+            "The environment of its functions; `${name}` is replaced by a credential, `@{name}` \
+             by the path of a file with it",
+        )
+        .default("`{}`"),
+        TIMEOUT_FIELD,
+        CONCURRENT_FIELD,
+        SANDBOX_FIELD,
+    ],
+};
+
 pub(super) const ATIP: Group = Group {
     table: "provider",
     title: "`handler = \"atip\"`",

@@ -106,6 +106,8 @@ pub const GROUPS: &[Group] = &[
     handlers::MCP,
     handlers::CLI,
     handlers::ATIP,
+    handlers::CMP,
+    handlers::RUNFILE,
     handlers::SANDBOX,
     handlers::FILE_MANAGER,
     handlers::UPLOAD_DESTINATIONS,

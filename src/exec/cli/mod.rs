@@ -20,6 +20,7 @@ mod search;
 mod size;
 mod slots;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,7 +57,16 @@ pub struct Job<'a> {
     /// Words of the caller that are secrets.
     pub secret_words: Vec<String>,
     pub env: Vec<(String, Value)>,
+    /// What a confined program has to read, next to what its manifest opens.
+    pub readable: Vec<PathBuf>,
     pub credential: &'a CallCredential,
+}
+
+/// What a program gave that ended well.
+pub struct Ran {
+    pub answer: Answer,
+    /// What it wrote to its standard error, without credentials.
+    pub stderr: String,
 }
 
 /// The value of a variable, with its credentials filled in.
@@ -80,7 +90,7 @@ pub enum Surroundings {
     Callers,
 }
 
-pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Answer, CliError> {
+pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Ran, CliError> {
     let (cli, provider) = (job.cli, &job.provider.name);
     let mut words: Vec<String> = cli.default_args.iter().chain(&job.words).cloned().collect();
     let slots = &context.runtime.programs;
@@ -144,11 +154,22 @@ pub async fn run(job: Job<'_>, context: ExecContext<'_>) -> Result<Answer, CliEr
         }
         Err(error) => Err(error),
     };
+    let said = |outcome: &ProgramOutcome| {
+        let text = attachment.redact_text(outcome.stderr.to_bytes().trim_ascii(), usize::MAX);
+        text.trim().to_owned()
+    };
     match (ended, captures) {
-        (Ok(outcome), None) => output::answer(outcome.stdout, &attachment, provider, context).await,
+        (Ok(outcome), None) => Ok(Ran {
+            stderr: said(&outcome),
+            answer: output::answer(outcome.stdout, &attachment, provider, context).await?,
+        }),
         (Ok(outcome), Some(captures)) => {
+            let stderr = said(&outcome);
             let collected = captures.collect(outcome.stdout, provider, &attachment, context);
-            Ok(collected.await?)
+            Ok(Ran {
+                stderr,
+                answer: collected.await?,
+            })
         }
         (Err(error), None) => Err(error),
         (Err(error), Some(captures)) => {
@@ -184,7 +205,10 @@ fn spec(
         max_stdout: limits.max_response_bytes as u64,
         max_stderr: MOST_STDERR,
         stdout: Spool::new(limits.spool_bytes, context.runtime.spools.clone()),
-        sandbox: provider.sandbox.clone(),
+        sandbox: provider.sandbox.clone().map(|mut sandbox| {
+            sandbox.read.extend(job.readable.iter().cloned());
+            sandbox
+        }),
         sandbox_read: equipment.files().collect(),
         sandbox_write: equipment.own_folder().into_iter().collect(),
         run_as: None,

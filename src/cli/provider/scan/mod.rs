@@ -40,6 +40,11 @@ pub struct Scan {
     /// Never run programs of this name; a * stands for any text; repeatable
     #[arg(long, value_name = "NAME")]
     skip: Vec<String>,
+
+    /// Write a manifest for each tool in CMP's folders instead: CMP_TOOL_PATH, ~/.cmp/tools,
+    /// /usr/local/share/cmp/tools
+    #[arg(long, conflicts_with_all = ["paths", "probe", "skip"])]
+    pub cmp: bool,
 }
 
 /// What a scan has found out.

@@ -1,7 +1,9 @@
 //! `ati provider validate` and `schema`. One validator for every kind of file that tools come from.
 
 mod atip;
+mod cmp;
 mod manifest;
+mod runfile;
 
 use std::path::{Path, PathBuf};
 
@@ -26,6 +28,16 @@ const KINDS: &[Kind] = &[
         name: "atip",
         knows: atip::knows,
         check: atip::check,
+    },
+    Kind {
+        name: "cmp",
+        knows: cmp::knows,
+        check: cmp::check,
+    },
+    Kind {
+        name: "runfile",
+        knows: runfile::knows,
+        check: runfile::check,
     },
     Kind {
         name: "manifest",
