@@ -44,6 +44,15 @@ pub fn named(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .filter(|name| !matches!(*name, "" | "close" | "keep-alive"))
 }
 
+/// Whether a header of an answer stays on the upstream's connection. `named` are those that the
+/// answer's `Connection` names. The headers that frame a body aren't among them: what reads the
+/// body decides on those.
+pub fn stays_here(name: &str, named: &[&str]) -> bool {
+    let frames_body = matches!(name, "content-length" | "transfer-encoding" | "trailer");
+    let is_named = || named.iter().any(|other| other.eq_ignore_ascii_case(name));
+    !frames_body && (contains(name) || is_named())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

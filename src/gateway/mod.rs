@@ -17,6 +17,7 @@ mod respond;
 mod response_filter;
 mod scrub;
 mod stream;
+mod strip;
 mod tunnel;
 mod upstream_peer;
 mod upstream_request_filter;
@@ -48,7 +49,7 @@ pub use logging::record_unparsed;
 
 use crate::api::Services;
 use crate::config::Peer;
-use crate::error::{Refusal, UpstreamFault};
+use crate::error::Refusal;
 use crate::snapshot::Snapshot;
 
 /// The other end of a connection, as the list of trusted proxies knows it.
@@ -101,15 +102,6 @@ fn refuse_because<T>(
 ) -> Result<T> {
     ctx.refusal = Some(refusal);
     Err(Error::because(REFUSED, "", cause))
-}
-
-/// The route's total time is looked at whenever something moves; between that, the upstream's
-/// timeouts bound the silence.
-fn check_total_time(ctx: &mut Ctx) -> Result<()> {
-    if ctx.time_left().is_some_and(|left| left.is_zero()) {
-        return refuse(ctx, Refusal::Upstream(UpstreamFault::Timeout));
-    }
-    Ok(())
 }
 
 /// The innermost cause, in the words of the operating system or of a library. None of Pingora's own

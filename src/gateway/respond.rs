@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderValue, Method};
 use pingora_error::{Error, Result};
 use pingora_http::ResponseHeader;
 use pingora_proxy::Session;
@@ -13,13 +13,10 @@ use tokio::sync::watch;
 use super::body::Upload;
 use super::{Ctx, stream};
 use crate::api::{Reply, ReplyBody, mcp};
-use crate::auth::signature::Mode;
 use crate::error::{Refusal, RefusalBody};
-use crate::request_id;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-const REQUEST_ID: HeaderName = HeaderName::from_static(request_id::HEADER);
 
 pub(super) async fn reply(
     session: &mut Session,
@@ -99,15 +96,6 @@ async fn write(session: &mut Session, mut header: ResponseHeader, body: Bytes) -
     written.await.map_err(Error::into_down)
 }
 
-/// What every answer says, an upstream's too: the request's id, and in warn mode the verdict on its
-/// signature.
 pub(super) fn add_common_headers(header: &mut ResponseHeader, ctx: &Ctx) -> Result<()> {
-    header.insert_header(REQUEST_ID, ctx.request_id.text().as_bytes())?;
-    if let Some(snapshot) = &ctx.snapshot
-        && snapshot.settings.signature.mode == Mode::Warn
-        && let Some(verdict) = ctx.trail.verdict
-    {
-        header.insert_header("x-signature-status", verdict.reason().as_ref())?;
-    }
-    Ok(())
+    ctx.common_headers(|name, value| header.insert_header(name, value))
 }
