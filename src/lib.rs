@@ -62,6 +62,7 @@ pub mod derived_key;
 pub mod error;
 pub mod files;
 pub mod hop_by_hop;
+pub mod http1;
 pub mod json;
 pub mod json_scan;
 pub mod mcp;

@@ -7,6 +7,7 @@ mod client;
 mod error;
 mod guard;
 mod identity;
+pub mod idle;
 mod peer;
 mod resolve;
 mod roots;

@@ -15,6 +15,7 @@ const LAYERS: &[&[&str]] = &[
         "text",
         "files",
         "hop_by_hop",
+        "http1",
         "json",
         "json_scan",
         "mcp",
