@@ -38,7 +38,13 @@ pub fn named(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .get_all(CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
+        .flat_map(named_in)
+}
+
+/// As [`named`], of one value of `Connection`.
+pub fn named_in(value: &str) -> impl Iterator<Item = &str> {
+    value
+        .split(',')
         .map(str::trim)
         // These two say how long the connection lives. They stand in most responses.
         .filter(|name| !matches!(*name, "" | "close" | "keep-alive"))

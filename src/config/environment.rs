@@ -135,6 +135,12 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
         "File with the caller's token, where `ATI_SESSION_TOKEN` is empty.",
     ),
     (
+        "ATI_SHORT_WAY",
+        "`on`",
+        "`off`: every request takes the long way, through Pingora's proxy. Answers are the same; \
+         plain requests cost more.",
+    ),
+    (
         "ATI_SSRF_PROTECTION",
         "unset",
         "`1` or `true`: tools can't connect to private or internal addresses. \
@@ -176,6 +182,8 @@ pub struct Environment {
     pub audit_file: Option<PathBuf>,
     /// `ATI_CLI_MAX_OUTPUT_BYTES`.
     pub max_captured_bytes: u64,
+    /// `ATI_SHORT_WAY`.
+    pub short_way: bool,
     pub problems: Vec<Problem>,
     pub warnings: Vec<Problem>,
 }
@@ -199,6 +207,7 @@ impl Default for Environment {
             downloads: Allowlist::default(),
             audit_file: None,
             max_captured_bytes: MAX_CAPTURED_BYTES,
+            short_way: true,
             problems: Vec::new(),
             warnings: Vec::new(),
         }
@@ -266,6 +275,12 @@ impl Environment {
             Some(_) => None,
         };
         env.insecure = insecure.unwrap_or(false);
+        let short_way = match filled("ATI_SHORT_WAY").as_deref().map(str::trim) {
+            None | Some("on" | "1" | "true") => Some(true),
+            Some("off" | "0" | "false") => Some(false),
+            Some(_) => None,
+        };
+        env.short_way = short_way.unwrap_or(true);
         let guard = Guard::parse(&filled("ATI_SSRF_PROTECTION").unwrap_or_default());
         env.guard = guard.unwrap_or(Guard::On);
         // Set but empty is kept: it must refuse to start, not turn authentication off.
@@ -276,6 +291,9 @@ impl Environment {
         }
         if insecure.is_none() {
             problems.push(Problem::new("expected 1, true, 0 or false").key("ATI_INSECURE"));
+        }
+        if short_way.is_none() {
+            problems.push(Problem::new("expected on or off").key("ATI_SHORT_WAY"));
         }
         if captured.is_none() {
             problems

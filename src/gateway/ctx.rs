@@ -1,3 +1,4 @@
+use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,6 +36,10 @@ pub struct Ctx {
     pub call: Option<Arc<CallTrail>>,
     pub admitted: Option<Admitted>,
     pub refusal: Option<Refusal>,
+    /// The short way began this request. It has an `admitted` or a `refusal`.
+    pub(super) is_begun: bool,
+    /// Why the short way refuses it.
+    pub(super) cause: Option<Box<dyn Error + Send + Sync>>,
     pub dial: Dial,
     pub traffic: Traffic,
     /// Reading the caller's body failed. Pingora may count it as read to its end nevertheless, so
@@ -136,6 +141,8 @@ impl Ctx {
             call: None,
             admitted: None,
             refusal: None,
+            is_begun: false,
+            cause: None,
             dial: Dial::default(),
             traffic: Traffic::default(),
             body_broken: false,

@@ -5,7 +5,7 @@ use pingora_core::protocols::l4::socket::SocketAddr;
 use pingora_error::Result as HookResult;
 use pingora_proxy::Session;
 
-use super::{Ctx, peer, refuse};
+use super::{Ctx, peer, refuse, refuse_because};
 use crate::error::Refusal;
 use crate::filters::forwarded;
 use crate::request_id::{self, RequestId};
@@ -29,6 +29,13 @@ pub(super) fn run(session: &mut Session, ctx: &mut Ctx) -> HookResult<()> {
     session.set_total_drain_timeout(Some(DRAIN));
     session.set_read_timeout(Some(stall));
     session.set_write_timeout(Some(stall));
+    if ctx.is_begun {
+        return match (ctx.refusal.take(), ctx.cause.take()) {
+            (None, _) => Ok(()),
+            (Some(refusal), None) => refuse(ctx, refusal),
+            (Some(refusal), Some(cause)) => refuse_because(ctx, refusal, cause),
+        };
+    }
     let begun = begin(ctx, session.client_addr(), &session.req_header().headers);
     match begun {
         Ok(()) => Ok(()),

@@ -16,6 +16,7 @@ mod request_filter;
 mod respond;
 mod response_filter;
 mod scrub;
+pub mod short;
 mod stream;
 mod strip;
 mod tunnel;
@@ -59,6 +60,13 @@ pub fn peer(address: Option<&SocketAddr>) -> Peer {
         Some(SocketAddr::Unix(_)) => Peer::Unix,
         None => Peer::Unknown,
     }
+}
+
+/// What a connection gives its next session of Pingora's.
+pub struct ConnectionContext {
+    pub watch: Arc<HeaderWatch>,
+    /// A request that the short way began.
+    pub begun: Option<Box<Ctx>>,
 }
 
 pub struct Gateway {
@@ -133,9 +141,15 @@ impl ProxyHttp for Gateway {
         &self,
         _session: &mut Session,
         ctx: &mut Box<Ctx>,
-        watch: Box<dyn Any + Send + Sync>,
+        context: Box<dyn Any + Send + Sync>,
     ) {
-        ctx.header_watch = watch.downcast().ok().map(|boxed| *boxed);
+        if let Ok(context) = context.downcast::<ConnectionContext>() {
+            let ConnectionContext { watch, begun } = *context;
+            if let Some(begun) = begun {
+                *ctx = begun;
+            }
+            ctx.header_watch = Some(watch);
+        }
     }
 
     async fn early_request_filter(&self, session: &mut Session, ctx: &mut Box<Ctx>) -> Result<()> {

@@ -28,6 +28,9 @@ pub(super) fn job_header(request: &Parts) -> Option<&str> {
 
 /// Admission. `Ok(false)` means that the request goes on to the next hook.
 pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> HookResult<bool> {
+    if ctx.admitted.is_some() {
+        return Ok(false);
+    }
     let inspected = inspect(session, ctx.header_watch.as_deref());
     if let Err(refusal) = inspected.and_then(|()| to_origin_form(session)) {
         return refuse(ctx, refusal);

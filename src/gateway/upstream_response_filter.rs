@@ -1,13 +1,14 @@
 use std::time::Instant;
 
 use http::header::CONTENT_LENGTH;
-use http::{HeaderName, Method};
+use http::{HeaderName, Method, Version};
 use pingora_error::Result as HookResult;
 use pingora_http::ResponseHeader;
 use pingora_proxy::Session;
 
 use super::early_request_filter::readable_id;
 use super::{Ctx, refuse, respond, scrub};
+use crate::egress::Speaks;
 use crate::error::{Refusal, UpstreamFault};
 use crate::{hop_by_hop, request_id};
 
@@ -24,6 +25,11 @@ pub(super) fn run(
         return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
     }
     if let Some(forward) = ctx.forward() {
+        let speaks = match response.version {
+            Version::HTTP_2 => Speaks::Http2,
+            _ => Speaks::Http1,
+        };
+        forward.route.upstream.observe_version(speaks);
         ctx.observe(response.status.as_u16());
         scrub::headers(response, &forward.route.attachment)?;
     }
