@@ -14,7 +14,7 @@ use super::caller::{Caller, End};
 use super::compare::{Outcome, differences, record};
 use super::generate::{Case, case};
 use super::scripted::{CANARY, Scripted};
-use super::{routes, setup};
+use super::{off, on, routes, signed};
 use crate::support::ati::Proxy;
 use crate::support::eventually;
 
@@ -35,7 +35,7 @@ struct Side {
 impl Side {
     fn start(short: bool) -> Self {
         let upstreams: Vec<Scripted> = (0..LANES).map(|_| Scripted::start()).collect();
-        let mut setup = setup(short);
+        let mut setup = signed(if short { on() } else { off() });
         for (lane, upstream) in upstreams.iter().enumerate() {
             setup = routes(setup, lane, &upstream.url());
         }

@@ -90,7 +90,7 @@ impl Maker<'_> {
         Case {
             what: what.join("; "),
             steps: vec![Step::Send(bytes), Step::Read(requests.len())],
-            heads: requests.iter().map(|r| r.method == "HEAD").collect(),
+            heads: requests.iter().map(|r| r.method.trim() == "HEAD").collect(),
             breaks_off: made.iter().any(|made| made.breaks_off),
             script: made.into_iter().map(|made| made.answer).collect(),
             is_fresh: false,

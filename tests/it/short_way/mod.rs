@@ -8,8 +8,11 @@ mod caller;
 mod compare;
 mod differential;
 mod generate;
+mod lifecycle;
 mod requests;
 mod scripted;
+mod smuggling;
+mod upstreams;
 
 use serde_json::json;
 
@@ -19,17 +22,22 @@ use crate::support::tokens::SIGNING;
 /// The credential of the routes. [`crate::support::ati::tells_nothing`] finds it in any output.
 const KEY: &str = "planted-upstream-key-0001";
 
-/// A proxy with one worker that checks signatures, on the short way or not.
-fn setup(short: bool) -> Setup {
-    let setup = Setup::new()
+/// A proxy on the short way, whatever the environment of the tests says.
+fn on() -> Setup {
+    Setup::new().env("ATI_SHORT_WAY", "on")
+}
+
+fn off() -> Setup {
+    Setup::new().env("ATI_SHORT_WAY", "off")
+}
+
+/// A proxy with one worker that checks signatures.
+fn signed(setup: Setup) -> Setup {
+    setup
         .credentials(&json!({"sandbox_signing_shared_secret": SIGNING, "key": KEY}))
         .arg("--sig-verify-mode")
         .arg("enforce")
-        .conf("[server]\nworkers = 1\n");
-    match short {
-        true => setup.env("ATI_SHORT_WAY", "on"),
-        false => setup.env("ATI_SHORT_WAY", "off"),
-    }
+        .conf("[server]\nworkers = 1\n")
 }
 
 /// Routes of each kind, whose paths end with `number`, to one upstream.
