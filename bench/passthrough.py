@@ -128,7 +128,7 @@ def ati_proxy(work, name, upstream, port, logs, scrub, binary=None, ca=None):
     (ati / "manifests").mkdir(parents=True)
     (ati / "credentials").write_text(json.dumps({"sandbox_signing_shared_secret": SECRET, "key": "upstream-key"}))
     (ati / "credentials").chmod(0o600)
-    base = f"https://localhost:{upstream}" if ca else f"http://127.0.0.1:{upstream}"
+    base = f"https://127.0.0.1:{upstream}" if ca else f"http://127.0.0.1:{upstream}"
     (ati / "manifests" / "svc.toml").write_text(
         f'[provider]\nname = "svc"\nhandler = "passthrough"\nbase_url = "{base}"\n'
         f'path_prefix = "/svc"\nauth_type = "bearer"\nauth_key_name = "key"\nscrub = {str(scrub).lower()}\n')
