@@ -150,7 +150,9 @@ fn clipped(bytes: &[u8]) -> String {
 /// Fields of the log that are different for each request.
 const VARYING: &[&str] = &[
     "timestamp",
+    "ts",
     "ms",
+    "duration_ms",
     "connect_ms",
     "upstream_ms",
     "request_id",

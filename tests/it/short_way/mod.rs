@@ -37,7 +37,7 @@ fn signed(setup: Setup) -> Setup {
         .credentials(&json!({"sandbox_signing_shared_secret": SIGNING, "key": KEY}))
         .arg("--sig-verify-mode")
         .arg("enforce")
-        .conf("[server]\nworkers = 1\n")
+        .conf("[server]\nworkers = 1\n[audit]\nroutes = true\n")
 }
 
 /// Routes of each kind, whose paths end with `number`, to one upstream.
@@ -77,5 +77,6 @@ fn routes(mut setup: Setup, number: usize, url: &str) -> Setup {
         let name = format!("{kind}{number}");
         setup = setup.route(&name, url, &format!("path_prefix = '/{name}'\n{more}"));
     }
-    setup
+    let hosted = format!("host_match = 'h{number}.test'\n{exempt}{bearer}");
+    setup.route(&format!("hosted{number}"), url, &hosted)
 }

@@ -100,7 +100,11 @@ impl Request {
             "/fwd" => rng.pick(&["/mine", "/other"]),
             _ => "",
         };
-        let path = format!("{route}{lane}{first}/{id}{}", rng.pick(TAILS));
+        let path = match rng.chance(7) {
+            true => format!("/{id}{}", rng.pick(TAILS)),
+            false => format!("{route}{lane}{first}/{id}{}", rng.pick(TAILS)),
+        };
+        let is_hosted = path.starts_with(&format!("/{id}"));
         let mut request = Request {
             what: format!("{method} {path}"),
             method: method.to_owned(),
@@ -121,7 +125,11 @@ impl Request {
         }
         let place = rng.below(request.lines.len() + 1);
         let host = rng.pick(&["Host: edge.test", "host: edge.test:8080", "HOST: 127.0.0.1"]);
-        request.lines.insert(place, host.as_bytes().to_vec());
+        let host = match is_hosted {
+            true => format!("Host: {}{lane}.test", rng.pick(&["h", "H"])),
+            false => host.to_owned(),
+        };
+        request.lines.insert(place, host.into_bytes());
         if rng.chance(if method == "POST" || method == "PUT" {
             90
         } else {
