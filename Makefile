@@ -4,7 +4,7 @@ CARGO ?= cargo
 NEXTEST := $(shell command -v cargo-nextest 2>/dev/null)
 DEBUG_ATI = $$(realpath "$${CARGO_TARGET_DIR:-target}")/debug/ati
 
-.PHONY: demo test test-full lint fuzz bench docs dist deps test-deps
+.PHONY: demo test test-full lint fuzz bench docs dist instructions deps test-deps
 
 demo: deps
 	$(CARGO) run --quiet -- demo --check
@@ -16,19 +16,23 @@ else
 	$(CARGO) test --no-fail-fast
 endif
 
-# Also what `test` leaves out because it is heavy, or needs programs and documents from the network.
+# Also what `test` leaves out because it is heavy, or needs programs and documents from the network,
+# and the integration tests once more without the short way.
 test-full: test-deps
 	$(CARGO) build --quiet
 	tests/wild/run "$(DEBUG_ATI)"
 	tests/deploy/run "$(DEBUG_ATI)"
 	deploy/dist
+	$(MAKE) instructions
 	tests/deploy/static.py "$$(ls dist/ati-*-gnu)"
 	tests/deploy/vm "$$(realpath dist/ati-*-gnu)"
 	tests/deploy/image --binary "$$(realpath dist/ati-*-gnu)"
 ifdef NEXTEST
 	$(CARGO) nextest run --no-fail-fast --run-ignored all
+	ATI_SHORT_WAY=off $(CARGO) nextest run --no-fail-fast --test it
 else
 	$(CARGO) test --no-fail-fast -- --include-ignored
+	ATI_SHORT_WAY=off $(CARGO) test --no-fail-fast --test it
 endif
 
 lint: deps
@@ -52,6 +56,11 @@ bench: deps
 # A static binary, its checksum and its bill of materials, in dist/.
 dist: deps
 	deploy/dist
+
+# Instructions per request to a route of what `dist` built, counted by callgrind, with a limit.
+instructions:
+	@scripts=$$(dirname "$(abspath $(lastword $(MAKEFILE_LIST)))"); "$$scripts/.ci/deps" callgrind
+	bench/instructions.py --limit 35000 "$$(ls dist/ati-*-gnu)"
 
 # The generated pages; a test says when they are stale.
 docs: deps

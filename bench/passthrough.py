@@ -39,8 +39,8 @@ def signature(path):
     return f"t={t},s={mac}"
 
 
-def start(command, log, core=PROXY_CORE):
-    return subprocess.Popen(["taskset", "-c", core, *command], stdout=log, stderr=log)
+def start(command, log, core=PROXY_CORE, variables={}):
+    return subprocess.Popen(["taskset", "-c", core, *command], stdout=log, stderr=log, env={**os.environ, **variables})
 
 
 def nginx(work, name, body):
@@ -58,9 +58,10 @@ class Contender:
     def __init__(self, name, command, port, log, path="/svc/hello"):
         self.name, self.command, self.port, self.log, self.path = name, command, port, log, path
         self.rounds = []
+        self.variables = {}
 
     def start(self):
-        self.process = start(self.command, open(self.log, "wb"))
+        self.process = start(self.command, open(self.log, "wb"), variables=self.variables)
         wait_for(self.port)
 
     def stop(self):
@@ -121,41 +122,28 @@ class Contender:
         return values[0], values[-1]
 
 
-def ati_proxy(work, name, upstream, port, logs, scrub):
-    """ati's command, with one route."""
+def ati_proxy(work, name, upstream, port, logs, scrub, binary=None, ca=None):
+    """ati's command, with one route. With `ca`, the upstream speaks TLS."""
     ati = work / name
     (ati / "manifests").mkdir(parents=True)
     (ati / "credentials").write_text(json.dumps({"sandbox_signing_shared_secret": SECRET, "key": "upstream-key"}))
     (ati / "credentials").chmod(0o600)
+    base = f"https://127.0.0.1:{upstream}" if ca else f"http://127.0.0.1:{upstream}"
     (ati / "manifests" / "svc.toml").write_text(
-        f'[provider]\nname = "svc"\nhandler = "passthrough"\nbase_url = "http://127.0.0.1:{upstream}"\n'
+        f'[provider]\nname = "svc"\nhandler = "passthrough"\nbase_url = "{base}"\n'
         f'path_prefix = "/svc"\nauth_type = "bearer"\nauth_key_name = "key"\nscrub = {str(scrub).lower()}\n')
-    (ati / "ati.toml").write_text(f"[server]\nworkers = 1\n[log]\naccess = {str(logs).lower()}\nsignatures = false\n")
-    return [str(TARGET / "ati"), "proxy", "--port", str(port), "--ati-dir", str(ati), "--conf",
+    egress = f'[egress]\nca_file = "{ca}"\n' if ca else ""
+    (ati / "ati.toml").write_text(f"[server]\nworkers = 1\n[log]\naccess = {str(logs).lower()}\nsignatures = false\n{egress}")
+    return [str(binary or TARGET / "ati"), "proxy", "--port", str(port), "--ati-dir", str(ati), "--conf",
             str(ati / "ati.toml"), "--enable-passthrough", "--sig-verify-mode", "enforce"]
 
 
-def scrubbing(work, upstream):
-    """The same bodies of 64 KiB with and without `scrub`."""
-    made = []
-    for name, scrub in (("ati", False), ("ati with scrub", True)):
-        port, folder = free_port(), f"big-{int(scrub)}"
-        command = ati_proxy(work, folder, upstream, port, False, scrub)
-        made.append(Contender(name, command, port, work / f"{folder}.log", "/svc/big"))
-    return made
-
-
-def contenders(work, upstream, logs):
+def haproxy_proxy(work, name, upstream, port, logs, ca=None):
+    """HAProxy's command: the same job as ati's."""
     key = base64.b64encode(SECRET.encode()).decode()
-    ports = {name: free_port() for name in ("nginx", "haproxy", "bare", "ati", "scrub")}
-    log = f"access_log {work}/nginx.access.log combined;" if logs else ""
-    nginx_command = nginx(work, f"proxy{int(logs)}", f"""
-        upstream up {{ server 127.0.0.1:{upstream}; keepalive 256; keepalive_requests 100000000; }}
-        server {{ listen 127.0.0.1:{ports['nginx']}; {log}
-          location /svc/ {{ proxy_pass http://up/; proxy_http_version 1.1; proxy_set_header Connection "";
-            proxy_set_header Authorization "Bearer upstream-key"; }} }}""")
-    haproxy = work / f"haproxy{int(logs)}.cfg"
-    haproxy.write_text(f"""
+    tls = f" ssl verify required ca-file {ca} sni str(localhost) verifyhost localhost" if ca else ""
+    conf = work / f"{name}.cfg"
+    conf.write_text(f"""
 global
     nbthread 1
     {"log stdout format raw local0" if logs else ""}
@@ -168,7 +156,7 @@ defaults
     {"log global" if logs else ""}
     {"option httplog" if logs else ""}
 frontend edge
-    bind 127.0.0.1:{ports['haproxy']}
+    bind 127.0.0.1:{port}
     http-request set-var(txn.t) 'req.fhdr(x-sandbox-signature),field(1,","),field(2,"=")'
     http-request set-var(txn.s) 'req.fhdr(x-sandbox-signature),field(2,","),field(2,"=")'
     http-request set-var(txn.age) date,sub(txn.t)
@@ -183,25 +171,53 @@ frontend edge
     default_backend up
 backend up
     http-reuse always
-    server up 127.0.0.1:{upstream}
+    server up 127.0.0.1:{upstream}{tls}
 """)
-    ati_command = ati_proxy(work, f"ati{int(logs)}", upstream, ports["ati"], logs, False)
-    scrub_command = ati_proxy(work, f"scrub{int(logs)}", upstream, ports["scrub"], logs, True)
-    bare = [str(TARGET / "examples" / "bare_pingora"), f"127.0.0.1:{ports['bare']}", f"127.0.0.1:{upstream}"]
+    return ["haproxy", "-f", str(conf), "-db"]
+
+
+def nginx_proxy(work, name, upstream, port, logs, ca=None):
+    """nginx's command: a plain reverse proxy that sets one header."""
+    log = f"access_log {work}/{name}.access.log combined;" if logs else ""
+    tls = f"proxy_ssl_verify on; proxy_ssl_trusted_certificate {ca}; proxy_ssl_server_name on; proxy_ssl_name localhost;" if ca else ""
+    return nginx(work, name, f"""
+        upstream up {{ server 127.0.0.1:{upstream}; keepalive 256; keepalive_requests 100000000; }}
+        server {{ listen 127.0.0.1:{port}; {log} {tls}
+          location /svc/ {{ proxy_pass {"https" if ca else "http"}://up/; proxy_http_version 1.1; proxy_set_header Connection "";
+            proxy_set_header Authorization "Bearer upstream-key"; }} }}""")
+
+
+def scrubbing(work, upstream):
+    """The same bodies of 64 KiB with and without `scrub`."""
+    made = []
+    for name, scrub in (("ati", False), ("ati with scrub", True)):
+        port, folder = free_port(), f"big-{int(scrub)}"
+        command = ati_proxy(work, folder, upstream, port, False, scrub)
+        made.append(Contender(name, command, port, work / f"{folder}.log", "/svc/big"))
+    return made
+
+
+def contenders(work, upstream, logs):
+    ports = {name: free_port() for name in ("nginx", "haproxy", "bare", "ati", "off", "scrub")}
+    number = int(logs)
+    long = Contender("ati, short way off", ati_proxy(work, f"off{number}", upstream, ports["off"], logs, False), ports["off"], work / f"off{number}.log")
+    long.variables = {"ATI_SHORT_WAY": "off"}
     made = [
-        Contender("ati", ati_command, ports["ati"], work / f"ati{int(logs)}.log"),
-        Contender("ati with scrub", scrub_command, ports["scrub"], work / f"scrub{int(logs)}.log"),
-        Contender("haproxy", ["haproxy", "-f", str(haproxy), "-db"], ports["haproxy"], work / f"haproxy{int(logs)}.log"),
-        Contender("nginx", nginx_command, ports["nginx"], work / f"nginx{int(logs)}.log"),
+        Contender("ati", ati_proxy(work, f"ati{number}", upstream, ports["ati"], logs, False), ports["ati"], work / f"ati{number}.log"),
+        long,
+        Contender("ati with scrub", ati_proxy(work, f"scrub{number}", upstream, ports["scrub"], logs, True), ports["scrub"], work / f"scrub{number}.log"),
+        Contender("haproxy", haproxy_proxy(work, f"haproxy{number}", upstream, ports["haproxy"], logs), ports["haproxy"], work / f"haproxy{number}.log"),
+        Contender("nginx", nginx_proxy(work, f"proxy{number}", upstream, ports["nginx"], logs), ports["nginx"], work / f"nginx{number}.log"),
     ]
     if not logs:
+        bare = [str(TARGET / "examples" / "bare_pingora"), f"127.0.0.1:{ports['bare']}", f"127.0.0.1:{upstream}"]
         made.insert(1, Contender("bare pingora", bare, ports["bare"], work / "bare.log"))
     return made
 
 
 def table(made):
-    ati = next(c for c in made if c.name == "ati")
-    lines = ["| | CPU µs/request (min–max) | ati ÷ it | requests/s | p50 µs | p99 µs | resident MiB |", "|---|---|---|---|---|---|---|"]
+    ati = next((c for c in made if c.name == "ati"), made[0])
+    lines = [f"| | CPU µs/request (min–max) | {ati.name} ÷ it | requests/s | p50 µs | p99 µs | resident MiB |", "|---|---|---|---|---|---|---|"]
     for c in made:
         low, high = c.spread("cpu")
         # Round by round: what disturbs the machine disturbs neighbours alike.
@@ -209,6 +225,26 @@ def table(made):
         lines.append(f"| {c.name} | {c.median('cpu'):.2f} ({low:.2f}–{high:.2f}) | {ratio:.2f} | {c.median('rps'):,.0f} | "
                      f"{c.median('p50'):.0f} | {c.median('p99'):.0f} | {c.resident():.0f} |")
     return "\n".join(lines)
+
+
+def measure(title, made, started, args):
+    """Starts the proxies, lets them work in turn, and stops them. Returns the table."""
+    for c in made:
+        c.start()
+        started.append(c.process)
+    for c in made:  # warm up
+        c.round(1, args.connections)
+        c.rounds.clear()
+    for n in range(args.rounds):
+        # Forwards, then backwards: the proxy after the busiest one is at a disadvantage.
+        for c in made if n % 2 == 0 else reversed(made):
+            c.round(args.seconds, args.connections)
+        print(f"{title}, round {n + 1}: " + ", ".join(f"{c.name} {c.rounds[-1]['cpu']:.2f}" for c in made), flush=True)
+    text = table(made)
+    print(text, flush=True)
+    for c in made:
+        c.stop()
+    return text
 
 
 def machine():
@@ -240,21 +276,7 @@ def main():
         for title, logs, found in (("logs off", False, contenders), ("logs on", True, contenders), ("64 KiB", False, None)):
             made = found(work, upstream, logs) if found else scrubbing(work, upstream)
             made = [c for c in made if not args.only or c.name in args.only.split(",")]
-            for c in made:
-                c.start()
-                started.append(c.process)
-            for c in made:  # warm up
-                c.round(1, args.connections)
-                c.rounds.clear()
-            for n in range(args.rounds):
-                # Forwards, then backwards: the proxy after the busiest one is at a disadvantage.
-                for c in made if n % 2 == 0 else reversed(made):
-                    c.round(args.seconds, args.connections)
-                print(f"{title}, round {n + 1}: " + ", ".join(f"{c.name} {c.rounds[-1]['cpu']:.2f}" for c in made), flush=True)
-            tables.append(table(made))
-            print(tables[-1], flush=True)
-            for c in made:
-                c.stop()
+            tables.append(measure(title, made, started, args))
             if args.only:
                 return
     finally:
@@ -271,7 +293,7 @@ def main():
 of {args.seconds} s each; medians, ratios round by round. Each proxy is one worker on one core; nginx as upstream and wrk share the other. {versions[0]}; {versions[1]}.
 
 ati: enforce mode, a signed request, route, strip, bearer. haproxy: the same job. nginx: a reverse proxy that sets one header.
-bare pingora: forwards, and nothing else ([bare_pingora.rs](../bare_pingora.rs)). ati with scrub: `scrub = true`, so that bodies are
+bare pingora: forwards, and nothing else ([bare_pingora.rs](../bare_pingora.rs)). ati, short way off: `ATI_SHORT_WAY=off`. ati with scrub: `scrub = true`, so that bodies are
 searched for the credential.
 
 ## Access logs off

@@ -38,10 +38,25 @@ pub fn named(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .get_all(CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
+        .flat_map(named_in)
+}
+
+/// As [`named`], of one value of `Connection`.
+pub fn named_in(value: &str) -> impl Iterator<Item = &str> {
+    value
+        .split(',')
         .map(str::trim)
         // These two say how long the connection lives. They stand in most responses.
         .filter(|name| !matches!(*name, "" | "close" | "keep-alive"))
+}
+
+/// Whether a header of an answer stays on the upstream's connection. `named` are those that the
+/// answer's `Connection` names. The headers that frame a body aren't among them: what reads the
+/// body decides on those.
+pub fn stays_here(name: &str, named: &[&str]) -> bool {
+    let frames_body = matches!(name, "content-length" | "transfer-encoding" | "trailer");
+    let is_named = || named.iter().any(|other| other.eq_ignore_ascii_case(name));
+    !frames_body && (contains(name) || is_named())
 }
 
 #[cfg(test)]

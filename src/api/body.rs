@@ -43,6 +43,8 @@ pub enum Beginning {
 /// Owned, so that it can be handed to a task or to an HTTP client as the body of another request.
 pub struct Body {
     announced: Option<u64>,
+    /// The whole body, where it was there at once and is unread.
+    whole: Option<Bytes>,
     /// None once the end was read.
     pieces: Option<mpsc::Receiver<Piece>>,
 }
@@ -51,6 +53,16 @@ impl Body {
     pub fn empty() -> Self {
         Body {
             announced: Some(0),
+            whole: None,
+            pieces: None,
+        }
+    }
+
+    /// A body that is there already.
+    pub fn whole(bytes: Bytes) -> Self {
+        Body {
+            announced: Some(bytes.len() as u64),
+            whole: Some(bytes),
             pieces: None,
         }
     }
@@ -60,6 +72,7 @@ impl Body {
         let (sender, pieces) = mpsc::channel(1);
         let body = Body {
             announced,
+            whole: None,
             pieces: Some(pieces),
         };
         (sender, body)
@@ -140,6 +153,9 @@ impl Stream for Body {
     type Item = Result<Bytes, BodyError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(whole) = self.whole.take() {
+            return Poll::Ready(Some(Ok(whole)));
+        }
         let Some(pieces) = &mut self.pieces else {
             return Poll::Ready(None);
         };

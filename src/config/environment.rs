@@ -135,6 +135,12 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
         "File with the caller's token, where `ATI_SESSION_TOKEN` is empty.",
     ),
     (
+        "ATI_SHORT_WAY",
+        "`on`",
+        "`off`: every request takes the long way, through Pingora's proxy. Answers are the same; \
+         plain requests cost more.",
+    ),
+    (
         "ATI_SKILL_FETCH_DISABLED",
         "unset",
         "`1` or `true`: `ati skill fetch` refuses to read, because skills are installed already.",
@@ -193,6 +199,8 @@ pub struct Environment {
     /// `ATI_CLI_MAX_OUTPUT_BYTES`.
     pub max_captured_bytes: u64,
     pub skill_registry: SkillRegistryVariables,
+    /// `ATI_SHORT_WAY`.
+    pub short_way: bool,
     pub problems: Vec<Problem>,
     pub warnings: Vec<Problem>,
 }
@@ -228,6 +236,7 @@ impl Default for Environment {
             audit_file: None,
             max_captured_bytes: MAX_CAPTURED_BYTES,
             skill_registry: SkillRegistryVariables::default(),
+            short_way: true,
             problems: Vec::new(),
             warnings: Vec::new(),
         }
@@ -300,6 +309,12 @@ impl Environment {
             Some(_) => None,
         };
         env.insecure = insecure.unwrap_or(false);
+        let short_way = match filled("ATI_SHORT_WAY").as_deref().map(str::trim) {
+            None | Some("on" | "1" | "true") => Some(true),
+            Some("off" | "0" | "false") => Some(false),
+            Some(_) => None,
+        };
+        env.short_way = short_way.unwrap_or(true);
         let guard = Guard::parse(&filled("ATI_SSRF_PROTECTION").unwrap_or_default());
         env.guard = guard.unwrap_or(Guard::On);
         // Set but empty is kept: it must refuse to start, not turn authentication off.
@@ -310,6 +325,9 @@ impl Environment {
         }
         if insecure.is_none() {
             problems.push(Problem::new("expected 1, true, 0 or false").key("ATI_INSECURE"));
+        }
+        if short_way.is_none() {
+            problems.push(Problem::new("expected on or off").key("ATI_SHORT_WAY"));
         }
         if captured.is_none() {
             problems

@@ -70,6 +70,8 @@ pub struct Settings {
     pub passthrough: bool,
     /// Whether requests to routes' upstreams carry their request id.
     pub forward_request_id: bool,
+    /// Whether plain requests take the short way.
+    pub short_way: bool,
     pub egress: egress::Settings,
     pub guard: Guard,
     pub tools: ToolSettings,
@@ -174,6 +176,7 @@ fn compose(
         keyring: conf.keyring.resolve(flags, env, &ati_dir),
         passthrough: flags.enable_passthrough || conf.passthrough.enabled.unwrap_or(false),
         forward_request_id: conf.passthrough.forward_request_id.unwrap_or(false),
+        short_way: env.short_way,
         signature: conf.signature.resolve(flags, problems),
         egress: egress::Settings {
             downloads: env.downloads.clone(),

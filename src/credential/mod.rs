@@ -266,6 +266,27 @@ impl Attachment {
         Ok(())
     }
 
+    /// Whether [`Attachment::attach`] sets this header. The name is in lower case.
+    pub fn sets(&self, with_auth: bool, name: &str) -> bool {
+        let auth = self.auth.iter().filter(|_| with_auth);
+        let mut set = self.extra.iter().chain(auth);
+        set.any(|(own, _)| own.as_str() == name)
+    }
+
+    /// What [`Attachment::attach`] leaves on a request: of two headers with the same name, the
+    /// second.
+    pub fn headers(&self, with_auth: bool) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+        let auth = self.auth.iter().filter(move |_| with_auth);
+        let extra = self.extra.iter().enumerate();
+        let extra = extra.filter(move |(index, (name, _))| {
+            let later = self.extra[index + 1..].iter();
+            let later = later.chain(self.auth.iter().filter(|_| with_auth));
+            !later.map(|(other, _)| other).any(|other| other == name)
+        });
+        let extra = extra.map(|(_, header)| header);
+        extra.chain(auth).map(|(name, value)| (name, value))
+    }
+
     /// Whether it was resolved from a key of the keyring.
     pub fn has_credential(&self) -> bool {
         !self.health.is_empty()

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -28,6 +29,24 @@ pub struct Timeouts {
     pub idle: Duration,
 }
 
+/// What all connections to an upstream's addresses have in common. Two upstreams with the same one
+/// can use each other's.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    tls: bool,
+    /// The name that the certificate was checked for.
+    host: Box<str>,
+    source: Option<IpAddr>,
+}
+
+/// The version of HTTP that an upstream has answered with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaks {
+    Unknown,
+    Http1,
+    Http2,
+}
+
 pub struct Upstream {
     pub tls: bool,
     /// A name, or an IP address without brackets.
@@ -37,6 +56,9 @@ pub struct Upstream {
     pub authority: Box<str>,
     pub source: Option<IpAddr>,
     pub timeouts: Timeouts,
+    pub origin: Arc<Origin>,
+    /// [`Speaks`] as a number.
+    speaks: AtomicU8,
     known: ArcSwapOption<KnownAddresses>,
     lookup: SingleFlight<Unresolved>,
 }
@@ -75,8 +97,15 @@ impl Upstream {
         } else {
             format!("{host}:{port}")
         };
+        let origin = Arc::new(Origin {
+            tls,
+            host: host.as_str().into(),
+            source,
+        });
         Upstream {
             tls,
+            origin,
+            speaks: AtomicU8::new(Speaks::Unknown as u8),
             host,
             port,
             authority: authority.into(),
@@ -94,6 +123,26 @@ impl Upstream {
 
     pub fn adopt(&self, old: &Upstream) {
         self.known.store(old.known.load_full());
+        if self.tls == old.tls {
+            let speaks = old.speaks.load(Ordering::Relaxed);
+            self.speaks.store(speaks, Ordering::Relaxed);
+        }
+    }
+
+    /// Which version its last answer had. Without TLS it is always HTTP/1.
+    pub fn speaks(&self) -> Speaks {
+        match self.speaks.load(Ordering::Relaxed) {
+            _ if !self.tls => Speaks::Http1,
+            1 => Speaks::Http1,
+            2 => Speaks::Http2,
+            _ => Speaks::Unknown,
+        }
+    }
+
+    pub fn observe_version(&self, speaks: Speaks) {
+        if self.tls && self.speaks() != speaks {
+            self.speaks.store(speaks as u8, Ordering::Relaxed);
+        }
     }
 
     /// The addresses to try, in order. However many callers there are, one looks the name up

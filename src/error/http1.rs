@@ -2,6 +2,13 @@
 
 use super::{Refusal, RefusalBody};
 
+/// The text that belongs to a status, for an answer whose own text can't be shown.
+pub fn usual_reason(status: u16) -> &'static str {
+    let status = http::StatusCode::from_u16(status).ok();
+    let reason = status.and_then(|status| status.canonical_reason());
+    reason.unwrap_or_default()
+}
+
 /// The whole response to a connection over the limit.
 pub fn too_many_connections_response() -> Vec<u8> {
     response(&Refusal::TooManyConnections)

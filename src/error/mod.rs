@@ -20,7 +20,7 @@ mod verdict;
 pub use call::{CallError, ExecError, ExecFailure, ExecStatus, Shortage, UpstreamFailure};
 pub use failure::{Cause, Code, Failure};
 pub use file::FileFault;
-pub use http1::{header_too_large_response, too_many_connections_response};
+pub use http1::{header_too_large_response, too_many_connections_response, usual_reason};
 pub use problem::{Advice, Intro, Problem, Weight};
 pub use refusal::{AfterRefusal, Refusal, RefusalBody, UpstreamFault};
 pub use remote_skill::RemoteSkillError;

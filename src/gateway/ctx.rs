@@ -1,17 +1,22 @@
+use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::HeaderWatch;
 use super::load::{InFlight, Load, RouteGuard};
+use crate::auth::signature::Mode;
 use crate::config::LogSettings;
 use crate::credential::Redactor;
 use crate::egress::Upstream;
-use crate::error::Refusal;
+use crate::error::{Refusal, UpstreamFault};
 use crate::filters::{Admitted, Forward, Trail};
-use crate::request_id::RequestId;
+use crate::request_id::{self, RequestId};
 use crate::snapshot::Snapshot;
 use crate::telemetry::trail::CallTrail;
+
+/// Informational answers (1xx) that are handed on for one request. More of them are no information.
+const MOST_INFORMATIONAL: u32 = 100;
 
 /// One request, from its header to its access line.
 pub struct Ctx {
@@ -31,6 +36,10 @@ pub struct Ctx {
     pub call: Option<Arc<CallTrail>>,
     pub admitted: Option<Admitted>,
     pub refusal: Option<Refusal>,
+    /// The short way began this request. It has an `admitted` or a `refusal`.
+    pub(super) is_begun: bool,
+    /// Why the short way refuses it.
+    pub(super) cause: Option<Box<dyn Error + Send + Sync>>,
     pub dial: Dial,
     pub traffic: Traffic,
     /// Reading the caller's body failed. Pingora may count it as read to its end nevertheless, so
@@ -103,6 +112,8 @@ impl Dial {
 pub struct Traffic {
     pub request: u64,
     pub response: u64,
+    /// Bytes of the caller's body that the short way read before it handed the request on.
+    pub read_before: u64,
     /// Informational answers (1xx) of the upstream.
     pub informational: u32,
     /// Set at the end of a tunnel.
@@ -130,6 +141,8 @@ impl Ctx {
             call: None,
             admitted: None,
             refusal: None,
+            is_begun: false,
+            cause: None,
             dial: Dial::default(),
             traffic: Traffic::default(),
             body_broken: false,
@@ -144,6 +157,87 @@ impl Ctx {
     pub fn time_left(&self) -> Option<Duration> {
         let total = self.forward()?.route.total?;
         Some(total.saturating_sub(self.started.elapsed()))
+    }
+
+    /// The id under which the upstream knows this request, where the settings say so.
+    pub(super) fn id_for_upstream(&self) -> Option<request_id::Text> {
+        let snapshot = self.snapshot.as_ref()?;
+        let forwards = snapshot.settings.forward_request_id;
+        forwards.then(|| self.request_id.text())
+    }
+
+    /// What every answer says, an upstream's too: the request's id, and in warn mode the verdict on
+    /// its signature.
+    pub(super) fn common_headers<E>(
+        &self,
+        mut insert: impl FnMut(&'static str, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        insert(request_id::HEADER, self.request_id.text().as_bytes())?;
+        if let Some(snapshot) = &self.snapshot
+            && snapshot.settings.signature.mode == Mode::Warn
+            && let Some(verdict) = self.trail.verdict
+        {
+            insert("x-signature-status", verdict.reason().as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// The route's total time is looked at whenever something moves; between that, the upstream's
+    /// timeouts bound the silence.
+    pub(super) fn check_total_time(&self) -> Result<(), Refusal> {
+        if self.time_left().is_some_and(|left| left.is_zero()) {
+            return Err(Refusal::Upstream(UpstreamFault::Timeout));
+        }
+        Ok(())
+    }
+
+    /// Counts bytes of the request's body against the route's cap.
+    pub(super) fn take_request_bytes(&mut self, length: usize) -> Result<(), Refusal> {
+        self.traffic.request += length as u64;
+        let cap = self
+            .forward()
+            .and_then(|forward| forward.route.caps.request);
+        if cap.is_some_and(|cap| self.traffic.request > cap) {
+            return Err(Refusal::TooLarge);
+        }
+        self.check_total_time()
+    }
+
+    /// Counts bytes of the answer's body against the route's cap.
+    pub(super) fn take_answer_bytes(&mut self, length: usize) -> Result<(), Refusal> {
+        self.traffic.response += length as u64;
+        let cap = self
+            .forward()
+            .and_then(|forward| forward.route.caps.response);
+        if cap.is_some_and(|cap| self.traffic.response > cap) {
+            return Err(Refusal::Upstream(UpstreamFault::TooLarge));
+        }
+        self.check_total_time()
+    }
+
+    /// Takes note of an answer's head: informational ones are few, and none switches protocols.
+    pub(super) fn take_answer(&mut self, status: u16) -> Result<(), Refusal> {
+        // ati asks for no upgrade here: WebSockets are relayed in proxy_upstream_filter.
+        if status == 101 {
+            return Err(Refusal::Upstream(UpstreamFault::Protocol));
+        }
+        self.check_total_time()?;
+        if (100..200).contains(&status) {
+            self.traffic.informational += 1;
+            if self.traffic.informational > MOST_INFORMATIONAL {
+                return Err(Refusal::Upstream(UpstreamFault::Protocol));
+            }
+        }
+        Ok(())
+    }
+
+    /// Records the upstream's status for the health of the keys that it was sent.
+    pub(super) fn observe(&self, status: u16) {
+        if let Some(forward) = self.forward()
+            && !forward.forwards_authorization
+        {
+            forward.route.attachment.observe(status);
+        }
     }
 
     /// What to forward, of a request that goes to an upstream.

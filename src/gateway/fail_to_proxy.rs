@@ -13,12 +13,12 @@ use crate::telemetry::metrics::METRICS;
 
 /// How long, and how many bytes of, a refused caller's body are read and dropped: a connection that
 /// closes with bytes unread is reset, and the caller would not see the answer.
-const LINGER: Duration = Duration::from_secs(2);
-const LINGER_BYTES: usize = 1 << 20;
+pub(super) const LINGER: Duration = Duration::from_secs(2);
+pub(super) const LINGER_BYTES: usize = 1 << 20;
 /// How long, and how many bytes of, a refused caller's body are read before the answer, so that the
 /// connection can be used again. Short: the answer waits for it, and most bodies are already there.
-const FINISH: Duration = Duration::from_millis(100);
-const FINISH_BYTES: usize = 64 << 10;
+pub(super) const FINISH: Duration = Duration::from_millis(100);
+pub(super) const FINISH_BYTES: usize = 64 << 10;
 
 pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> FailToProxy {
     let unanswered = FailToProxy {
@@ -40,12 +40,7 @@ pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> Fail
             ErrorSource::Internal | ErrorSource::Unset => Refusal::Internal,
         })
         .clone();
-    if refusal.upstream_failure().is_none() {
-        METRICS.refused(refusal.label());
-    }
-    if let (Refusal::Upstream(fault), Some(forward)) = (&refusal, ctx.forward()) {
-        METRICS.upstream_failed(&forward.route.name, fault.kind());
-    }
+    count(&refusal, ctx);
     if refusal == Refusal::Internal {
         let cause = super::cause(e);
         let (id, kind) = (ctx.request_id, e.etype().as_str());
@@ -70,6 +65,16 @@ pub(super) async fn run(session: &mut Session, e: &Error, ctx: &mut Ctx) -> Fail
     FailToProxy {
         error_code: refusal.status().as_u16(),
         can_reuse_downstream: keeps,
+    }
+}
+
+/// Counts a refusal, or an upstream's failure.
+pub(super) fn count(refusal: &Refusal, ctx: &Ctx) {
+    if refusal.upstream_failure().is_none() {
+        METRICS.refused(refusal.label());
+    }
+    if let (Refusal::Upstream(fault), Some(forward)) = (refusal, ctx.forward()) {
+        METRICS.upstream_failed(&forward.route.name, fault.kind());
     }
 }
 

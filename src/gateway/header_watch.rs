@@ -1,6 +1,8 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Context;
 
+use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 
 use super::chunks::ChunkCheck;
@@ -28,6 +30,12 @@ pub struct HeaderWatch {
     checking: AtomicBool,
     /// A byte was written while a header was awaited: Pingora has refused what it couldn't parse.
     has_answered: AtomicBool,
+    /// The short way has a part of the awaited header.
+    has_part: AtomicBool,
+    /// The connection ends when it has no request.
+    closing: AtomicBool,
+    /// Of the short way, while it waits for a request.
+    idle: AtomicWaker,
     arrival: Mutex<Arrival>,
 }
 
@@ -131,9 +139,51 @@ impl HeaderWatch {
         Phase(self.phase.load(Ordering::Relaxed))
     }
 
+    /// The short way begins to wait for another request, and has `early` bytes of it.
+    pub fn awaiting(&self, early: usize) {
+        self.has_part.store(early > 0, Ordering::Relaxed);
+        let next = (self.phase.load(Ordering::Relaxed) | 1) + 1;
+        self.phase.store(next, Ordering::Relaxed);
+    }
+
+    /// The short way has got a part of the awaited header.
+    pub fn has_part(&self) {
+        self.has_part.store(true, Ordering::Relaxed);
+    }
+
+    /// The short way hands the awaited request on: this watch sees all its bytes again, from the
+    /// first.
+    pub fn handed_over(&self) {
+        self.forget();
+        // Even, as it may be odd already: the short way began to serve it.
+        let next = (self.phase.load(Ordering::Relaxed) | 1) + 1;
+        self.phase.store(next, Ordering::Relaxed);
+    }
+
+    /// The bytes so far are all of requests that have ended.
+    pub fn forget(&self) {
+        self.has_part.store(false, Ordering::Relaxed);
+        self.received.store(0, Ordering::Relaxed);
+        self.accounted.store(0, Ordering::Relaxed);
+        self.checking.store(false, Ordering::Relaxed);
+        *self.arrival.lock() = Arrival::default();
+    }
+
+    /// The connection ends as soon as it has no request.
+    pub fn close_when_idle(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.idle.wake();
+    }
+
+    /// Whether a connection without a request has to end. If not, the task is woken when it has to.
+    pub fn must_close(&self, cx: &Context<'_>) -> bool {
+        self.idle.register(cx.waker());
+        self.closing.load(Ordering::Acquire)
+    }
+
     /// Whether a part of the awaited header has come.
     pub fn has_begun(&self) -> bool {
-        self.arrival.lock().total > 0
+        self.has_part.load(Ordering::Relaxed) || self.arrival.lock().total > 0
     }
 
     /// Whether the awaited header has more bytes than it may have.
@@ -316,183 +366,4 @@ impl RequestLine {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn phases_of_a_connection_never_repeat() {
-        let watch = HeaderWatch::default();
-        assert!(watch.phase().is_reading() && watch.phase().is_first());
-        let mut seen = vec![watch.phase()];
-        for _ in 0..3 {
-            watch.serving();
-            assert!(!watch.phase().is_reading());
-            seen.push(watch.phase());
-            watch.reading();
-            assert!(watch.phase().is_reading() && !watch.phase().is_first());
-            seen.push(watch.phase());
-        }
-        let mut unique = seen.clone();
-        unique.dedup();
-        assert_eq!(seen, unique);
-    }
-
-    const CHUNKED: &str = "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n";
-
-    fn serve(watch: &HeaderWatch, header: &str, body: BodyLength) -> Result<Inspected, Refusal> {
-        watch.serving();
-        watch.inspect(header.len(), body)
-    }
-
-    #[test]
-    fn chunks_are_checked_wherever_they_are_cut() {
-        let body = "5\r\nhello\r\n\r\n0\r\n\r\n";
-        for cut in 0..body.len() {
-            let watch = HeaderWatch::default();
-            let first = format!("{CHUNKED}{}", &body[..cut]);
-            watch.received(first.as_bytes()).unwrap();
-            let early = serve(&watch, CHUNKED, BodyLength::Chunked);
-            let late = watch.received(&body.as_bytes()[cut..]);
-            assert!(
-                early.is_err() || (late.is_err() && watch.has_bad_chunk()),
-                "{cut}"
-            );
-        }
-    }
-
-    #[test]
-    fn requests_one_after_another_are_told_apart_from_pipelined_ones() {
-        let watch = HeaderWatch::default();
-        for body in ["0\r\n\r\n", "2\r\nab\r\n0\r\n\r\n"] {
-            watch.received(CHUNKED.as_bytes()).unwrap();
-            assert_eq!(
-                serve(&watch, CHUNKED, BodyLength::Chunked),
-                Ok(Inspected::Fine)
-            );
-            watch.received(body.as_bytes()).unwrap();
-            watch.reading();
-        }
-        // In one read: seen, and told apart.
-        let get = "GET / HTTP/1.1\r\nhost: h\r\n\r\n";
-        let together = format!("{get}{CHUNKED}0\r\n\r\n{get}{CHUNKED}\r\n");
-        watch.received(together.as_bytes()).unwrap();
-        for _ in 0..2 {
-            let seen = serve(&watch, get, BodyLength::Known(0));
-            assert_eq!(seen, Ok(Inspected::Fine));
-            watch.reading();
-            let chunked = serve(&watch, CHUNKED, BodyLength::Chunked);
-            if chunked == Err(Refusal::BadRequest) {
-                return;
-            }
-            assert_eq!(chunked, Ok(Inspected::Fine));
-            watch.reading();
-        }
-        panic!("the chunk without a size was not seen");
-    }
-
-    #[test]
-    fn chunks_that_were_read_with_an_earlier_body_are_checked() {
-        let post = "POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\n";
-        let earlier = [
-            (post, BodyLength::Known(3), "abc"),
-            (CHUNKED, BodyLength::Chunked, "1\r\na\r\n0\r\n\r\n"),
-        ];
-        for (header, length, body) in earlier {
-            // The next request, whole or cut anywhere, comes with the end of that body.
-            let next = format!("{CHUNKED}\r\nhello\r\n");
-            for cut in 0..=next.len() {
-                for size in [usize::MAX, 1] {
-                    let watch = HeaderWatch::default();
-                    watch.received(header.as_bytes()).unwrap();
-                    serve(&watch, header, length).unwrap();
-                    let rest = format!("{body}{}", &next[..cut]);
-                    for piece in rest.as_bytes().chunks(size.min(rest.len())) {
-                        watch.received(piece).unwrap();
-                    }
-                    watch.reading();
-                    let of_header = CHUNKED.len().max(cut);
-                    if cut < of_header {
-                        watch.received(&next.as_bytes()[cut..of_header]).unwrap();
-                    }
-                    let early = serve(&watch, CHUNKED, BodyLength::Chunked);
-                    let late = watch.received(&next.as_bytes()[of_header..]);
-                    assert!(early.is_err() || late.is_err(), "{header} {cut} {early:?}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn chunks_behind_more_than_a_header_of_early_bytes_are_not_seen() {
-        let watch = HeaderWatch::default();
-        let post = "POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\n";
-        watch.received(post.as_bytes()).unwrap();
-        serve(&watch, post, BodyLength::Known(3)).unwrap();
-        let rest = format!("abc{CHUNKED}{}", "x".repeat(LARGEST_HEADER));
-        watch.received(rest.as_bytes()).unwrap();
-        watch.reading();
-        let unseen = serve(&watch, CHUNKED, BodyLength::Chunked);
-        assert_eq!(unseen, Ok(Inspected::UnseenChunks));
-    }
-
-    #[test]
-    fn requests_after_one_that_was_not_inspected_are_taken_as_they_are() {
-        let get = "GET / HTTP/1.1\r\nuser-agent: a b c d\r\n\r\n";
-        // Refused before it was looked at; or looked at, and the first byte of the next came early.
-        for early in ["", "G"] {
-            let watch = HeaderWatch::default();
-            watch.received(get.as_bytes()).unwrap();
-            watch.serving();
-            if !early.is_empty() {
-                watch.inspect(get.len(), BodyLength::Known(0)).unwrap();
-            }
-            watch.received(early.as_bytes()).unwrap();
-            watch.reading();
-            for from in [early.len(), 0] {
-                watch.received(&get.as_bytes()[from..]).unwrap();
-                let outcome = serve(&watch, get, BodyLength::Known(0));
-                assert_eq!(outcome, Ok(Inspected::Fine));
-                watch.reading();
-            }
-            watch
-                .received(format!("{CHUNKED}0\r\n\r\n").as_bytes())
-                .unwrap();
-            let chunked = serve(&watch, CHUNKED, BodyLength::Chunked);
-            // The connection ends after chunks that aren't seen.
-            let expected = match early {
-                "" => Inspected::UnseenChunks,
-                _ => Inspected::Fine,
-            };
-            assert_eq!(chunked, Ok(expected));
-        }
-    }
-
-    #[test]
-    fn blanks_in_the_target_and_headers_without_end_are_noticed() {
-        for (line, odd) in [
-            ("GET /a HTTP/1.1\r\n", false),
-            ("\r\nGET /a HTTP/1.1\r\nx: a b c d\r\n", false),
-            ("GET /a b HTTP/1.1\r\n", true),
-            ("GET  /a HTTP/1.1\r\n", true),
-            ("GET /a\tb HTTP/1.1\r\n", true),
-            ("GET /a?\x01 HTTP/1.1\r\n", true),
-            ("GET /a\rb HTTP/1.1\r\n", true),
-            ("GET /a?\"b\" HTTP/1.1\r\n", false),
-        ] {
-            // In one read, and byte by byte.
-            for size in [line.len(), 1] {
-                let watch = HeaderWatch::default();
-                for piece in line.as_bytes().chunks(size) {
-                    watch.received(piece).unwrap();
-                }
-                let outcome = serve(&watch, line, BodyLength::Known(0));
-                assert_eq!(outcome == Err(ODD_LINE), odd, "{line}");
-            }
-        }
-        let watch = HeaderWatch::default();
-        watch.received(&[b'x'; LARGEST_HEADER - 1]).unwrap();
-        assert!(!watch.is_too_large());
-        watch.received(b"x").unwrap();
-        assert!(watch.is_too_large());
-    }
-}
+mod tests;

@@ -2,8 +2,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
 use http::Method;
+use http::request::Parts;
 use pingora_error::Error;
-use pingora_http::RequestHeader;
 use pingora_proxy::Session;
 use tracing::Level;
 
@@ -20,13 +20,60 @@ const TARGET: &str = "ati::access";
 /// A cause comes from a library or an upstream, so its length is unknown.
 const LONGEST_CAUSE: usize = 200;
 
-/// The metrics, the access line and perhaps the audit line, once for each request, however it
-/// ended. The query is never logged: it may carry a key.
+/// How a request ended, as far as its caller sees it.
+pub(super) struct Outcome<'a> {
+    pub request: &'a Parts,
+    /// 0 where there was no answer.
+    pub status: u16,
+    /// Body bytes.
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    /// What ended it early.
+    pub failed: Option<Failed<'a>>,
+}
+
+/// What ended a request before its time, or kept it from being answered by its upstream.
+pub(super) struct Failed<'a> {
+    /// One of Pingora's names of errors.
+    pub kind: &'a str,
+    /// In the words of the operating system or of a library.
+    pub cause: Option<String>,
+}
+
 pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx, audit: &Audit) {
-    let request = session.req_header();
     let status = session
         .response_written()
         .map_or(0, |response| response.status.as_u16());
+    let (bytes_in, bytes_out) = match ctx.traffic.tunnel {
+        Some(tunnel) => (tunnel.from_caller, tunnel.to_caller),
+        None => (
+            ctx.traffic.read_before + session.body_bytes_read() as u64,
+            session.body_bytes_sent() as u64,
+        ),
+    };
+    let outcome = Outcome {
+        request: session.req_header(),
+        status,
+        bytes_in,
+        bytes_out,
+        failed: e.map(|e| Failed {
+            kind: e.etype().as_str(),
+            cause: super::cause(e),
+        }),
+    };
+    record(&outcome, ctx, audit);
+}
+
+/// The metrics, the access line and perhaps the audit line, once for each request, however it
+/// ended. The query is never logged: it may carry a key.
+pub(super) fn record(outcome: &Outcome<'_>, ctx: &Ctx, audit: &Audit) {
+    let &Outcome {
+        request,
+        status,
+        bytes_in,
+        bytes_out,
+        ref failed,
+    } = outcome;
     let took = ctx.started.elapsed();
     let route = match (&ctx.route, &ctx.snapshot) {
         (Some(route), _) => route.metrics(),
@@ -35,13 +82,6 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx, audit: &Audit
         // Only a tunnel gives its snapshot back, and it has a route.
         (None, None) => return,
     };
-    let (bytes_in, bytes_out) = match ctx.traffic.tunnel {
-        Some(tunnel) => (tunnel.from_caller, tunnel.to_caller),
-        None => (
-            session.body_bytes_read() as u64,
-            session.body_bytes_sent() as u64,
-        ),
-    };
     let told = ctx.call.as_ref().and_then(|call| call.failure());
     let failure = match &ctx.refusal {
         Some(refusal) => refusal.upstream_failure(),
@@ -49,7 +89,7 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx, audit: &Audit
     };
     let refused = ctx.refusal.as_ref().map(Refusal::label);
     let refused = refused.or(told.map(|told| told.label));
-    let upstream_time = ctx.dial.upstream_time(e.is_some());
+    let upstream_time = ctx.dial.upstream_time(failed.is_some());
     route.observe(&request.method, status, took.as_secs_f64());
     route.moved(bytes_in, bytes_out);
     if let Some(time) = upstream_time {
@@ -75,7 +115,7 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx, audit: &Audit
             .num("bytes_out", bytes_out);
         add_ends(record, request, ctx);
         add_upstream(record, ctx, upstream_time, failure);
-        add_outcome(record, refused, failure, e);
+        add_outcome(record, refused, failure, failed.as_ref());
     });
 }
 
@@ -114,7 +154,7 @@ pub fn record_unparsed(refusal: &Refusal, peer: Option<SocketAddr>) {
 }
 
 /// Who asked, and under which ids the other programs on the way know the request.
-fn add_ends(record: &mut Record<'_>, request: &RequestHeader, ctx: &Ctx) {
+fn add_ends(record: &mut Record<'_>, request: &Parts, ctx: &Ctx) {
     let caller = &ctx.caller;
     if let Some(peer) = caller.peer {
         record.str("peer", &peer.to_string());
@@ -150,7 +190,7 @@ struct Who<'a> {
 }
 
 impl<'a> Who<'a> {
-    fn of(request: &'a RequestHeader, ctx: &'a Ctx) -> Self {
+    fn of(request: &'a Parts, ctx: &'a Ctx) -> Self {
         let identity = ctx.trail.subject.as_deref();
         let proved = identity.and_then(|identity| identity.job_id.as_deref());
         Who {
@@ -211,27 +251,27 @@ fn add_outcome(
     record: &mut Record<'_>,
     refused: Option<&str>,
     failure: Option<UpstreamFailure>,
-    e: Option<&Error>,
+    failed: Option<&Failed<'_>>,
 ) {
-    match (failure, refused, e) {
+    match (failure, refused, failed) {
         (Some(failure), _, _) => {
             record.str("upstream_error", failure.kind);
         }
         (None, Some(refused), _) => {
             record.str("refused", refused);
         }
-        (None, None, Some(e)) => {
-            record.str("error", e.etype().as_str());
+        (None, None, Some(failed)) => {
+            record.str("error", failed.kind);
         }
         (None, None, None) => {}
     }
-    if let Some(cause) = e.and_then(super::cause) {
-        record.str("cause", text::clip(&cause, LONGEST_CAUSE));
+    if let Some(cause) = failed.and_then(|failed| failed.cause.as_deref()) {
+        record.str("cause", text::clip(cause, LONGEST_CAUSE));
     }
 }
 
 fn audit_entry<'a>(
-    request: &'a RequestHeader,
+    request: &'a Parts,
     ctx: &'a Ctx,
     route: &'a str,
     status: u16,

@@ -16,7 +16,9 @@ mod request_filter;
 mod respond;
 mod response_filter;
 mod scrub;
+pub mod short;
 mod stream;
+mod strip;
 mod tunnel;
 mod upstream_peer;
 mod upstream_request_filter;
@@ -48,7 +50,7 @@ pub use logging::record_unparsed;
 
 use crate::api::Services;
 use crate::config::Peer;
-use crate::error::{Refusal, UpstreamFault};
+use crate::error::Refusal;
 use crate::snapshot::Snapshot;
 
 /// The other end of a connection, as the list of trusted proxies knows it.
@@ -58,6 +60,13 @@ pub fn peer(address: Option<&SocketAddr>) -> Peer {
         Some(SocketAddr::Unix(_)) => Peer::Unix,
         None => Peer::Unknown,
     }
+}
+
+/// What a connection gives its next session of Pingora's.
+pub struct ConnectionContext {
+    pub watch: Arc<HeaderWatch>,
+    /// A request that the short way began.
+    pub begun: Option<Box<Ctx>>,
 }
 
 pub struct Gateway {
@@ -103,15 +112,6 @@ fn refuse_because<T>(
     Err(Error::because(REFUSED, "", cause))
 }
 
-/// The route's total time is looked at whenever something moves; between that, the upstream's
-/// timeouts bound the silence.
-fn check_total_time(ctx: &mut Ctx) -> Result<()> {
-    if ctx.time_left().is_some_and(|left| left.is_zero()) {
-        return refuse(ctx, Refusal::Upstream(UpstreamFault::Timeout));
-    }
-    Ok(())
-}
-
 /// The innermost cause, in the words of the operating system or of a library. None of Pingora's own
 /// texts: they can hold parts of a URL, and so a key.
 fn cause(e: &Error) -> Option<String> {
@@ -141,9 +141,15 @@ impl ProxyHttp for Gateway {
         &self,
         _session: &mut Session,
         ctx: &mut Box<Ctx>,
-        watch: Box<dyn Any + Send + Sync>,
+        context: Box<dyn Any + Send + Sync>,
     ) {
-        ctx.header_watch = watch.downcast().ok().map(|boxed| *boxed);
+        if let Ok(context) = context.downcast::<ConnectionContext>() {
+            let ConnectionContext { watch, begun } = *context;
+            if let Some(begun) = begun {
+                *ctx = begun;
+            }
+            ctx.header_watch = Some(watch);
+        }
     }
 
     async fn early_request_filter(&self, session: &mut Session, ctx: &mut Box<Ctx>) -> Result<()> {

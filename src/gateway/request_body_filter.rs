@@ -7,11 +7,13 @@ use crate::error::Refusal;
 /// A body of unknown length can't be refused before the upstream is dialled. It is cut off at the
 /// cap.
 pub(super) fn run(body: Option<&Bytes>, ctx: &mut Ctx) -> Result<()> {
-    ctx.traffic.request += body.map_or(0, |body| body.len() as u64);
-    let cap = ctx.forward().and_then(|forward| forward.route.caps.request);
-    if cap.is_some_and(|cap| ctx.traffic.request > cap) {
+    let length = body.map_or(0, |body| body.len());
+    match ctx.take_request_bytes(length) {
+        Ok(()) => Ok(()),
         // As the caller's fault: otherwise Pingora waits for the answer of an HTTP/2 upstream.
-        return refuse(ctx, Refusal::TooLarge).map_err(|e: Box<Error>| e.into_down());
+        Err(Refusal::TooLarge) => {
+            refuse(ctx, Refusal::TooLarge).map_err(|e: Box<Error>| e.into_down())
+        }
+        Err(refusal) => refuse(ctx, refusal),
     }
-    super::check_total_time(ctx)
 }

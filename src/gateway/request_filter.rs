@@ -1,6 +1,6 @@
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::request::Parts;
 use pingora_error::Result as HookResult;
-use pingora_http::RequestHeader;
 use pingora_proxy::Session;
 use tracing::Level;
 
@@ -20,7 +20,7 @@ use crate::telemetry::record;
 const JOB_ID_LENGTH: usize = 128;
 
 /// The job that the request says it belongs to. Hearsay: the signature doesn't cover this header.
-pub(super) fn job_header(request: &RequestHeader) -> Option<&str> {
+pub(super) fn job_header(request: &Parts) -> Option<&str> {
     let value = request.headers.get("x-sandbox-job-id")?;
     let id = value.to_str().ok()?;
     (1..=JOB_ID_LENGTH).contains(&id.len()).then_some(id)
@@ -28,15 +28,29 @@ pub(super) fn job_header(request: &RequestHeader) -> Option<&str> {
 
 /// Admission. `Ok(false)` means that the request goes on to the next hook.
 pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> HookResult<bool> {
-    let Some(snapshot) = &ctx.snapshot else {
-        return refuse(ctx, Refusal::Internal);
-    };
+    if ctx.admitted.is_some() {
+        return Ok(false);
+    }
     let inspected = inspect(session, ctx.header_watch.as_deref());
     if let Err(refusal) = inspected.and_then(|()| to_origin_form(session)) {
         return refuse(ctx, refusal);
     }
-    let request = session.req_header();
     let raw_header = || session.as_http1().map(|_| session.to_h1_raw());
+    match admit(session.req_header(), raw_header, ctx).await {
+        Ok(()) => Ok(false),
+        Err(refusal) => refuse(ctx, refusal),
+    }
+}
+
+/// Admission, and what is counted and logged of it.
+pub(super) async fn admit(
+    request: &Parts,
+    raw_header: impl FnOnce() -> Option<bytes::Bytes>,
+    ctx: &mut Ctx,
+) -> Result<(), Refusal> {
+    let Some(snapshot) = &ctx.snapshot else {
+        return Err(Refusal::Internal);
+    };
     let result = filters::admit(request, raw_header, snapshot, unix_now(), &mut ctx.trail).await;
 
     let unmatched = || snapshot.routes.metrics(Match::Nothing).clone();
@@ -45,15 +59,10 @@ pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> HookResult<bool
     if let Some(verdict) = ctx.trail.verdict {
         let mode = snapshot.settings.signature.mode;
         METRICS.signatures.count(mode.as_str(), verdict);
-        log_signature(session, ctx, mode, verdict);
+        log_signature(request, ctx, mode, verdict);
     }
-    match result {
-        Ok(pass) => {
-            ctx.admitted = Some(pass);
-            Ok(false)
-        }
-        Err(refusal) => refuse(ctx, refusal),
-    }
+    ctx.admitted = Some(result?);
+    Ok(())
 }
 
 /// Looks at the request as it came, before Pingora's parser made it tidy.
@@ -97,11 +106,10 @@ fn to_origin_form(session: &mut Session) -> Result<(), Refusal> {
 }
 
 /// Scripts of existing deployments search for these records, by message and by `"reason":"valid"`.
-fn log_signature(session: &Session, ctx: &Ctx, mode: Mode, verdict: Verdict) {
+fn log_signature(request: &Parts, ctx: &Ctx, mode: Mode, verdict: Verdict) {
     if !ctx.log.signatures || !tracing::enabled!(target: "ati::sig_verify", tracing::Level::INFO) {
         return;
     }
-    let request = session.req_header();
     let target = "ati::sig_verify";
     record::emit(Level::INFO, target, "sig_verify", |record| {
         record

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method};
 use pingora_error::{Error, Result};
 use pingora_http::ResponseHeader;
@@ -13,13 +14,10 @@ use tokio::sync::watch;
 use super::body::Upload;
 use super::{Ctx, stream};
 use crate::api::{Reply, ReplyBody, mcp};
-use crate::auth::signature::Mode;
 use crate::error::{Refusal, RefusalBody};
-use crate::request_id;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-const REQUEST_ID: HeaderName = HeaderName::from_static(request_id::HEADER);
 
 pub(super) async fn reply(
     session: &mut Session,
@@ -42,6 +40,24 @@ pub(super) async fn reply(
 }
 
 pub(super) async fn refusal(session: &mut Session, ctx: &Ctx, refusal: &Refusal) -> Result<()> {
+    let Reply {
+        status,
+        headers,
+        body,
+    } = refusal_reply(session.req_header(), ctx, refusal);
+    let mut header = ResponseHeader::build(status, Some(5))?;
+    for (name, value) in headers {
+        header.insert_header(name, value)?;
+    }
+    add_common_headers(&mut header, ctx)?;
+    let ReplyBody::Whole(body) = body else {
+        return Ok(());
+    };
+    write(session, header, body).await
+}
+
+/// What a refused caller is told: the one place that makes it, for both ways.
+pub(super) fn refusal_reply(request: &Parts, ctx: &Ctx, refusal: &Refusal) -> Reply {
     let (content_type, body) = match refusal.body() {
         RefusalBody::Empty => (None, Bytes::new()),
         RefusalBody::Text(Cow::Borrowed(text)) => (Some(TEXT), Bytes::from_static(text.as_bytes())),
@@ -56,24 +72,29 @@ pub(super) async fn refusal(session: &mut Session, ctx: &Ctx, refusal: &Refusal)
             (Some(JSON), Bytes::from(body))
         }
     };
-    let mut header = ResponseHeader::build(refusal.status(), Some(5))?;
+    let mut headers = Vec::with_capacity(2);
     if let Some(content_type) = content_type {
-        header.insert_header(CONTENT_TYPE, content_type)?;
+        headers.push((CONTENT_TYPE, content_type));
     }
     if let Some((name, value)) = refusal.header() {
-        let more = where_to_get_a_token(session, ctx, refusal);
-        header.insert_header(name, value.into_owned() + &more)?;
+        let more = where_to_get_a_token(request, ctx, refusal);
+        // ati writes these values itself: a value that can't be sent would be a defect.
+        if let Ok(value) = HeaderValue::from_str(&(value.into_owned() + &more)) {
+            headers.push((HeaderName::from_static(name), value));
+        }
     }
-    add_common_headers(&mut header, ctx)?;
-    write(session, header, body).await
+    Reply {
+        status: refusal.status(),
+        headers,
+        body: ReplyBody::Whole(body),
+    }
 }
 
 /// What an MCP client without a token needs to know, where the operator has told it.
-fn where_to_get_a_token(session: &Session, ctx: &Ctx, refusal: &Refusal) -> String {
+fn where_to_get_a_token(request: &Parts, ctx: &Ctx, refusal: &Refusal) -> String {
     let (Refusal::Unauthenticated(_), Some(snapshot)) = (refusal, &ctx.snapshot) else {
         return String::new();
     };
-    let request = session.req_header();
     let settings = &snapshot.settings.mcp;
     let challenge = mcp::challenge(request.uri.path(), &request.headers, settings);
     challenge.unwrap_or_default()
@@ -99,15 +120,6 @@ async fn write(session: &mut Session, mut header: ResponseHeader, body: Bytes) -
     written.await.map_err(Error::into_down)
 }
 
-/// What every answer says, an upstream's too: the request's id, and in warn mode the verdict on its
-/// signature.
 pub(super) fn add_common_headers(header: &mut ResponseHeader, ctx: &Ctx) -> Result<()> {
-    header.insert_header(REQUEST_ID, ctx.request_id.text().as_bytes())?;
-    if let Some(snapshot) = &ctx.snapshot
-        && snapshot.settings.signature.mode == Mode::Warn
-        && let Some(verdict) = ctx.trail.verdict
-    {
-        header.insert_header("x-signature-status", verdict.reason().as_ref())?;
-    }
-    Ok(())
+    ctx.common_headers(|name, value| header.insert_header(name, value))
 }

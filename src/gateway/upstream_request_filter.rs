@@ -6,11 +6,11 @@ use http::header::{COOKIE, HOST};
 use pingora_error::Result;
 use pingora_http::RequestHeader;
 
+use super::strip::{Fate, Strip};
 use super::{Ctx, refuse, scrub};
 use crate::error::Refusal;
-use crate::filters::{Forward, forwarded};
+use crate::filters::Forward;
 use crate::request_id;
-use crate::route::Route;
 
 pub(super) fn run(request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
     let Some(forward) = ctx.forward() else {
@@ -30,17 +30,19 @@ pub(super) fn run(request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
 /// last, so that nothing of the caller's is left under its name.
 pub(super) fn prepare(request: &mut RequestHeader, forward: &Forward, ctx: &Ctx) -> Result<()> {
     let route = &forward.route;
-    let behind_proxy = ctx.caller.behind_proxy;
-    strip(request, route, forward.forwards_authorization, behind_proxy);
+    let table = Strip {
+        route,
+        keep_authorization: forward.forwards_authorization,
+        behind_proxy: ctx.caller.behind_proxy,
+    };
+    strip(request, &table);
     join_cookies(request)?;
     let with_auth = !forward.forwards_authorization;
     let target = route.target(&forward.path, request.uri.query(), with_auth);
     request.set_raw_path(&target)?;
     request.insert_header(HOST, route.host_header.clone())?;
-    if let Some(snapshot) = &ctx.snapshot
-        && snapshot.settings.forward_request_id
-    {
-        request.insert_header(request_id::HEADER, ctx.request_id.text().as_bytes())?;
+    if let Some(id) = ctx.id_for_upstream() {
+        request.insert_header(request_id::HEADER, id.as_bytes())?;
     }
     route
         .attachment
@@ -64,35 +66,11 @@ fn join_cookies(request: &mut RequestHeader) -> Result<()> {
 }
 
 /// Pingora strips hop-by-hop headers and those that `Connection` names. This strips the rest.
-fn strip(request: &mut RequestHeader, route: &Route, keep_authorization: bool, behind_proxy: bool) {
-    let is_stripped = |name: &str| match name {
-        "authorization" => !keep_authorization,
-        "traceparent" | "tracestate" | "proxy-authorization" | "proxy-authenticate" => true,
-        // A caller doesn't choose the id under which an upstream knows a request of ati's.
-        request_id::HEADER => true,
-        // A trusted proxy's forwarding headers are meant for ati. A sandbox's own are passed on, as
-        // in existing deployments.
-        other => {
-            other.starts_with("x-sandbox-") || (behind_proxy && forwarded::is_forwarding(other))
-        }
-    };
-    // CGI-style servers read `X_Api_Key` as `X-Api-Key`: drop such a copy of any header that ati
-    // sets or strips.
-    let is_copy = |name: &str| {
-        let plain = name.replace('_', "-");
-        is_stripped(&plain)
-            || matches!(
-                plain.as_str(),
-                "content-length" | "transfer-encoding" | "host"
-            )
-            || route.attachment.names().any(|set| set.as_str() == plain)
-    };
+fn strip(request: &mut RequestHeader, table: &Strip<'_>) {
     let found: Vec<HeaderName> = request
         .headers
         .keys()
-        .filter(|name| {
-            is_stripped(name.as_str()) || (name.as_str().contains('_') && is_copy(name.as_str()))
-        })
+        .filter(|name| table.fate(name.as_str()) == Fate::Drop)
         .cloned()
         .collect();
     for name in &found {

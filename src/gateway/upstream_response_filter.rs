@@ -1,18 +1,16 @@
 use std::time::Instant;
 
 use http::header::CONTENT_LENGTH;
-use http::{HeaderName, Method};
+use http::{HeaderName, Method, Version};
 use pingora_error::Result as HookResult;
 use pingora_http::ResponseHeader;
 use pingora_proxy::Session;
 
 use super::early_request_filter::readable_id;
 use super::{Ctx, refuse, respond, scrub};
+use crate::egress::Speaks;
 use crate::error::{Refusal, UpstreamFault};
 use crate::{hop_by_hop, request_id};
-
-/// Informational answers (1xx) that are handed on for one request. More of them are no information.
-const MOST_INFORMATIONAL: u32 = 100;
 
 pub(super) fn run(
     session: &Session,
@@ -20,24 +18,19 @@ pub(super) fn run(
     ctx: &mut Ctx,
 ) -> HookResult<()> {
     ctx.dial.answered = Some(Instant::now());
-    // ati asks for no upgrade here: WebSockets are relayed in proxy_upstream_filter.
-    if response.status.as_u16() == 101 {
-        return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
-    }
-    super::check_total_time(ctx)?;
-    if response.status.is_informational() {
-        ctx.traffic.informational += 1;
-        if ctx.traffic.informational > MOST_INFORMATIONAL {
-            return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
-        }
+    if let Err(refusal) = ctx.take_answer(response.status.as_u16()) {
+        return refuse(ctx, refusal);
     }
     if check_lengths(response).is_err() {
         return refuse(ctx, Refusal::Upstream(UpstreamFault::Protocol));
     }
     if let Some(forward) = ctx.forward() {
-        if !forward.forwards_authorization {
-            forward.route.attachment.observe(response.status.as_u16());
-        }
+        let speaks = match response.version {
+            Version::HTTP_2 => Speaks::Http2,
+            _ => Speaks::Http1,
+        };
+        forward.route.upstream.observe_version(speaks);
+        ctx.observe(response.status.as_u16());
         scrub::headers(response, &forward.route.attachment)?;
     }
     strip_hop_by_hop(response);
@@ -74,21 +67,16 @@ struct TwoLengths;
 /// Keep the upstream's own id for the access line: its operator asks for it.
 pub(super) fn record_upstream_id(response: &ResponseHeader, ctx: &mut Ctx) {
     let id = response.headers.get(request_id::HEADER);
-    ctx.upstream_request_id = id.and_then(readable_id).map(Box::from);
+    ctx.upstream_request_id = id.and_then(|id| readable_id(id.as_bytes())).map(Box::from);
 }
 
 /// Except for the headers that frame the body, which Pingora reads and rewrites.
 pub(super) fn strip_hop_by_hop(response: &mut ResponseHeader) {
     let headers = &response.headers;
     let named: Vec<&str> = hop_by_hop::named(headers).collect();
-    let stays_here = |name: &str| {
-        let frames_body = matches!(name, "content-length" | "transfer-encoding" | "trailer");
-        let is_named = || named.iter().any(|other| other.eq_ignore_ascii_case(name));
-        !frames_body && (hop_by_hop::contains(name) || is_named())
-    };
     let found: Vec<HeaderName> = headers
         .keys()
-        .filter(|name| stays_here(name.as_str()))
+        .filter(|name| hop_by_hop::stays_here(name.as_str(), &named))
         .cloned()
         .collect();
     for name in &found {

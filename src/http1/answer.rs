@@ -77,6 +77,7 @@ impl Head {
 pub struct Parser {
     end: EndOfHead,
     head: Head,
+    chunks_win: bool,
 }
 
 impl Default for Parser {
@@ -84,11 +85,21 @@ impl Default for Parser {
         Parser {
             end: EndOfHead::default(),
             head: Head::empty(),
+            chunks_win: false,
         }
     }
 }
 
 impl Parser {
+    /// For answers that are passed on: next to a Transfer-Encoding, a Content-Length counts for
+    /// nothing (RFC 9112, 6.3), and the connection isn't used again.
+    pub fn of_proxy() -> Self {
+        Parser {
+            chunks_win: true,
+            ..Parser::default()
+        }
+    }
+
     /// The head at the beginning of `bytes`, which are all that have come so far. None: more have
     /// to come. After a head, the parser is ready for the next one, whose bytes begin anew.
     /// `to_head` says that the request was a HEAD.
@@ -143,7 +154,12 @@ impl Parser {
                 value: Span::of(header.value, bytes),
             });
         }
+        let has_both = claims.transfer_codings > 0 && claims.length.is_some();
+        if has_both && self.chunks_win {
+            claims.length = None;
+        }
         (head.framing, head.may_reuse) = claims.decide(head.status, head.minor_version, to_head)?;
+        head.may_reuse &= !has_both;
         Ok(true)
     }
 }

@@ -8,6 +8,7 @@
 pub mod answer;
 pub mod body;
 mod doubt;
+pub mod request;
 
 pub use doubt::Doubt;
 

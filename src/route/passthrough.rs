@@ -116,6 +116,19 @@ impl Route {
     /// The target of the request line: base path, rewritten path, the caller's query as received,
     /// then a credential that belongs in the query.
     pub fn target(&self, path: &str, query: Option<&str>, with_auth: bool) -> Vec<u8> {
+        let mut target = Vec::new();
+        self.write_target(&mut target, path, query, with_auth);
+        target
+    }
+
+    /// Appends the same to `target`.
+    pub fn write_target(
+        &self,
+        target: &mut Vec<u8>,
+        path: &str,
+        query: Option<&str>,
+        with_auth: bool,
+    ) {
         let credential = self
             .attachment
             .query(with_auth)
@@ -128,7 +141,7 @@ impl Route {
         let query = query.as_bytes();
         let size =
             self.base_path.len() + path.len() + query.len() + credential.map_or(0, <[u8]>::len) + 2;
-        let mut target = Vec::with_capacity(size);
+        target.reserve(size);
         target.extend_from_slice(self.base_path.as_bytes());
         target.extend_from_slice(path.as_bytes());
         if !query.is_empty() || credential.is_some() {
@@ -141,7 +154,6 @@ impl Route {
             }
             target.extend_from_slice(credential);
         }
-        target
     }
 }
 

@@ -39,6 +39,7 @@ mod request_id;
 mod rotation;
 mod run;
 mod security;
+mod short_way;
 mod signing;
 mod skillati;
 mod ssrf;

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::async_listener::AsyncListener;
 use super::bind::{ADMIN, BoundListener, BoundSocket};
-use super::connection::{self, Accepted, ConnectionSettings};
+use super::connection::{self, Accepted, ConnectionSettings, ConnectionWorker};
 use super::overload::OverloadAnswers;
 use super::workers::{Worker, Workers};
 use crate::error::Failure;
@@ -121,10 +121,16 @@ impl AcceptLoop {
         let worker = self.workers.least_loaded().clone();
         let counted = CountedConnection::new(&worker, &self.shared, &self.gauge);
         let shutdown = self.shared.shutdown.clone();
-        let proxy = worker.proxy.clone();
-        worker.runtime.spawn(async move {
+        let runtime = worker.runtime.clone();
+        let worker = ConnectionWorker {
+            proxy: worker.proxy.clone(),
+            gateway: worker.gateway.clone(),
+            shutdown,
+            closing: self.workers.closing(),
+        };
+        runtime.spawn(async move {
             let _counted = counted;
-            connection::serve(accepted, settings, proxy, shutdown).await;
+            connection::serve(accepted, settings, worker).await;
         });
     }
 }

@@ -4,13 +4,13 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pingora_core::apps::HttpServerApp as _;
-use pingora_core::protocols::Stream;
+use pingora_core::apps::{HttpServerApp as _, ReusedHttpStream};
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::l4::socket::SocketAddr;
 use pingora_core::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
@@ -18,7 +18,8 @@ use super::downstream::{ByteStream, Downstream};
 use super::http2;
 use super::proxy_protocol::{self, ConnectionSource};
 use crate::config::{Limits, TrustedProxies};
-use crate::gateway::{self, Gateway, HeaderWatch};
+use crate::gateway::short::{self, HandOver, Next};
+use crate::gateway::{self, ConnectionContext, Ctx, Gateway, HeaderWatch};
 use crate::snapshot::Snapshot;
 use crate::telemetry::Throttle;
 use crate::telemetry::metrics::METRICS;
@@ -40,6 +41,7 @@ pub struct ConnectionSettings {
     pub proxy_protocol: Option<TrustedProxies>,
     pub tls: Option<TlsAcceptor>,
     pub limits: Limits,
+    pub short_way: bool,
 }
 
 impl ConnectionSettings {
@@ -50,29 +52,35 @@ impl ConnectionSettings {
             proxy_protocol: proxy_protocol.then(|| snapshot.settings.trusted_proxies.clone()),
             tls: certificate.map(|certificate| TlsAcceptor::from(certificate.config.clone())),
             limits: snapshot.settings.limits.clone(),
+            short_way: snapshot.settings.short_way,
         }
     }
 }
 
+/// What a connection uses of its worker and of its process.
+pub struct ConnectionWorker {
+    pub proxy: Arc<HttpProxy<Gateway>>,
+    pub gateway: Arc<Gateway>,
+    /// True from the start of a drain.
+    pub shutdown: ShutdownWatch,
+    /// True when connections without a request have to end.
+    pub closing: watch::Receiver<bool>,
+}
+
 /// Serves a connection until the caller, a limit or a shutdown ends it. Must run on the worker
-/// that `proxy` belongs to.
-pub async fn serve(
-    accepted: Accepted,
-    settings: ConnectionSettings,
-    proxy: Arc<HttpProxy<Gateway>>,
-    shutdown: ShutdownWatch,
-) {
+/// that `worker` names.
+pub async fn serve(accepted: Accepted, settings: ConnectionSettings, worker: ConnectionWorker) {
     match accepted {
         Accepted::Tcp(stream, peer) => {
             if let Ok(stream) = TcpStream::from_std(stream) {
-                begin(stream, Some(peer.into()), settings, proxy, shutdown).await;
+                begin(stream, Some(peer.into()), settings, worker).await;
             }
         }
         Accepted::Unix(stream) => {
             let Ok(peer) = stream.peer_addr() else { return };
             let peer = Some(SocketAddr::Unix(peer));
             if let Ok(stream) = UnixStream::from_std(stream) {
-                begin(stream, peer, settings, proxy, shutdown).await;
+                begin(stream, peer, settings, worker).await;
             }
         }
     }
@@ -84,8 +92,7 @@ async fn begin<S: ByteStream + AsRawFd>(
     mut stream: S,
     mut peer: Option<SocketAddr>,
     settings: ConnectionSettings,
-    proxy: Arc<HttpProxy<Gateway>>,
-    shutdown: ShutdownWatch,
+    worker: ConnectionWorker,
 ) {
     let deadline = tokio::time::Instant::now() + settings.limits.header;
     if let Some(trusted) = &settings.proxy_protocol {
@@ -98,15 +105,15 @@ async fn begin<S: ByteStream + AsRawFd>(
     }
     let socket = stream.as_raw_fd();
     let Some(tls) = &settings.tls else {
-        return http1(stream, socket, peer, &settings.limits, proxy, shutdown).await;
+        return http1(stream, socket, peer, &settings, worker).await;
     };
     match tokio::time::timeout_at(deadline, tls.accept(stream)).await {
         Ok(Ok(stream)) => {
             if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
                 let stream = Box::new(Downstream::new(stream, socket, peer));
-                http2::serve(stream, &settings.limits, proxy, shutdown).await;
+                http2::serve(stream, &settings.limits, worker.proxy, worker.shutdown).await;
             } else {
-                http1(stream, socket, peer, &settings.limits, proxy, shutdown).await;
+                http1(stream, socket, peer, &settings, worker).await;
             }
         }
         Ok(Err(e)) => {
@@ -169,25 +176,40 @@ async fn http1<S: ByteStream>(
     stream: S,
     socket: RawFd,
     peer: Option<SocketAddr>,
-    limits: &Limits,
-    proxy: Arc<HttpProxy<Gateway>>,
-    shutdown: ShutdownWatch,
+    settings: &ConnectionSettings,
+    worker: ConnectionWorker,
 ) {
     let watch = Arc::new(HeaderWatch::default());
     let address = peer.as_ref().and_then(|peer| peer.as_inet().copied());
+    let limits = &settings.limits;
+    let requests = Http1 {
+        short: settings
+            .short_way
+            .then(|| short::Connection::new(watch.clone(), peer.clone())),
+        watch: watch.clone(),
+        proxy: worker.proxy,
+        gateway: worker.gateway,
+        shutdown: worker.shutdown,
+        keepalive: limits.keepalive,
+    };
     let stream = Downstream::new(stream, socket, peer).watched_by(watch.clone());
-    let keepalive = limits.keepalive;
     let watched = watch.clone();
     let mut requests = AbortOnDrop(tokio::spawn(async move {
-        serve_http1(Box::new(stream), &proxy, &shutdown, keepalive, &watched).await;
+        requests.serve(Box::new(stream)).await;
         if let Some(refusal) = watched.refusal_of_unparsed() {
             gateway::record_unparsed(&refusal, address);
         }
     }));
+    let mut closing = worker.closing;
     // In a task apart from the requests, so that requests don't pay for the timer.
     tokio::select! {
         _ = &mut requests.0 => {}
         () = header_overdue(&watch, limits) => {}
+        _ = async {
+            let _ = closing.wait_for(|closing| *closing).await;
+            watch.close_when_idle();
+            std::future::pending::<()>().await
+        } => {}
     }
 }
 
@@ -229,26 +251,84 @@ async fn header_overdue(watch: &HeaderWatch, limits: &Limits) {
     }
 }
 
-async fn serve_http1(
-    stream: Stream,
-    proxy: &Arc<HttpProxy<Gateway>>,
-    shutdown: &ShutdownWatch,
+/// The requests of one connection.
+struct Http1 {
+    /// None: all of them take the long way.
+    short: Option<short::Connection>,
+    watch: Arc<HeaderWatch>,
+    proxy: Arc<HttpProxy<Gateway>>,
+    gateway: Arc<Gateway>,
+    shutdown: ShutdownWatch,
     keepalive: Duration,
-    watch: &Arc<HeaderWatch>,
-) {
-    let mut session = ServerSession::new_http1(stream);
-    session.set_keepalive(Some(keepalive.as_secs()));
-    session.set_pipelining_enabled(true);
-    loop {
-        session.set_connection_user_context(Some(Box::new(watch.clone())));
-        let Some(reused) = proxy.process_new_http(session, shutdown).await else {
-            return;
+}
+
+impl Http1 {
+    async fn serve(mut self, mut stream: Box<Downstream>) {
+        let Some(mut short) = self.short.take() else {
+            return self.serve_by_pingora(stream).await;
         };
-        watch.reading();
-        let (stream, settings) = reused.consume();
-        session = ServerSession::new_http1(stream);
-        if let Some(settings) = settings {
-            settings.apply_to_session(&mut session);
+        loop {
+            let next = short
+                .serve(stream.bare(), &self.gateway, &self.shutdown)
+                .await;
+            let Next::HandOver(request) = next else {
+                return;
+            };
+            let HandOver {
+                unread,
+                end,
+                is_cut,
+                begun,
+            } = request;
+            stream.hand_over(unread, end, is_cut);
+            if end.is_none() {
+                return self.serve_by_pingora(stream).await;
+            }
+            let session = self.session(stream, begun);
+            let served = self.proxy.process_new_http(session, &self.shutdown).await;
+            let Some((back, _)) = served.map(ReusedHttpStream::consume) else {
+                return;
+            };
+            // Always: Pingora gives back what it got.
+            let Ok(back) = back.into_any().downcast::<Downstream>() else {
+                return;
+            };
+            stream = back;
+            let Some(unread) = stream.take_back() else {
+                return;
+            };
+            short.come_back(unread);
+        }
+    }
+
+    fn session(&self, stream: Box<Downstream>, begun: Option<Box<Ctx>>) -> ServerSession {
+        let mut session = ServerSession::new_http1(stream);
+        session.set_keepalive(Some(self.keepalive.as_secs()));
+        session.set_pipelining_enabled(true);
+        session.set_connection_user_context(Some(self.context(begun)));
+        session
+    }
+
+    fn context(&self, begun: Option<Box<Ctx>>) -> Box<ConnectionContext> {
+        let watch = self.watch.clone();
+        Box::new(ConnectionContext { watch, begun })
+    }
+
+    /// To the end of the connection: where a request isn't plain, only Pingora knows its end.
+    async fn serve_by_pingora(self, stream: Box<Downstream>) {
+        let mut session = self.session(stream, None);
+        loop {
+            let served = self.proxy.process_new_http(session, &self.shutdown).await;
+            let Some(reused) = served else {
+                return;
+            };
+            self.watch.reading();
+            let (stream, settings) = reused.consume();
+            session = ServerSession::new_http1(stream);
+            if let Some(settings) = settings {
+                settings.apply_to_session(&mut session);
+            }
+            session.set_connection_user_context(Some(self.context(None)));
         }
     }
 }

@@ -9,6 +9,7 @@ use pingora_core::apps::HttpServerApp as _;
 use pingora_core::server::configuration::ServerConf;
 use pingora_proxy::{HttpProxy, http_proxy};
 use tokio::runtime::{Builder, Handle};
+use tokio::sync::watch;
 
 use crate::config::Settings;
 use crate::egress;
@@ -26,11 +27,17 @@ const IDLE_UPSTREAM_CONNECTIONS: usize = 1024;
 pub struct Worker {
     pub runtime: Handle,
     pub proxy: Arc<HttpProxy<Gateway>>,
+    /// For the short way. The proxy has one of its own.
+    pub gateway: Arc<Gateway>,
     pub connections: AtomicUsize,
 }
 
 #[derive(Clone)]
-pub struct Workers(Arc<[Arc<Worker>]>);
+pub struct Workers {
+    workers: Arc<[Arc<Worker>]>,
+    /// True when connections without a request have to end.
+    closing: watch::Sender<bool>,
+}
 
 pub fn start(shared: &Arc<Shared>) -> Result<Workers, Failure> {
     let settings = shared.current.load().settings.clone();
@@ -46,7 +53,10 @@ pub fn start(shared: &Arc<Shared>) -> Result<Workers, Failure> {
         .map(|index| start_one(index, shared, &conf))
         .collect();
     workers
-        .map(|workers| Workers(workers.into()))
+        .map(|workers| Workers {
+            workers: workers.into(),
+            closing: watch::channel(false).0,
+        })
         .map_err(|e| Failure::new(Code::ExecutionFailed, "no worker thread").because(e))
 }
 
@@ -56,15 +66,18 @@ fn start_one(
     conf: &Arc<ServerConf>,
 ) -> Result<Arc<Worker>, std::io::Error> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let gateway = Gateway::new(
-        shared.current.clone(),
-        shared.load.clone(),
-        shared.services.clone(),
-        conf,
-    );
+    let gateway = || {
+        Gateway::new(
+            shared.current.clone(),
+            shared.load.clone(),
+            shared.services.clone(),
+            conf,
+        )
+    };
     let worker = Arc::new(Worker {
         runtime: runtime.handle().clone(),
-        proxy: Arc::new(http_proxy(conf, gateway)),
+        proxy: Arc::new(http_proxy(conf, gateway())),
+        gateway: Arc::new(gateway()),
         connections: AtomicUsize::new(0),
     });
     std::thread::Builder::new()
@@ -108,12 +121,16 @@ impl Drop for RootsFile {
 
 impl Workers {
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Worker>> {
-        self.0.iter()
+        self.workers.iter()
+    }
+
+    pub fn closing(&self) -> watch::Receiver<bool> {
+        self.closing.subscribe()
     }
 
     /// The worker with the fewest connections.
     pub fn least_loaded(&self) -> &Arc<Worker> {
-        self.0
+        self.workers
             .iter()
             .min_by_key(|worker| worker.connections.load(Ordering::Relaxed))
             .expect("there is at least one worker")
@@ -121,7 +138,8 @@ impl Workers {
 
     /// Closes connections that wait for a request. A connection that serves one closes after it.
     pub async fn close_idle(&self) {
-        for worker in self.0.iter() {
+        self.closing.send_replace(true);
+        for worker in self.workers.iter() {
             worker.proxy.http_cleanup().await;
         }
     }

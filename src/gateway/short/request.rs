@@ -1,0 +1,87 @@
+//! A plain request: for admission as `http` knows it, and for the upstream as bytes.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
+
+use super::Plain;
+use super::answer::line;
+use crate::gateway::strip::{Fate, Strip};
+use crate::http1::request::Head;
+use crate::{hop_by_hop, request_id};
+
+/// What admission looks at. The values share the memory of `bytes`. None: `http` doesn't take it.
+pub(super) fn parts(head: &Head, bytes: &Bytes) -> Option<Parts> {
+    let mut parts = http::Request::new(()).into_parts().0;
+    parts.method = Method::from_bytes(head.method.get(bytes)).ok()?;
+    parts.uri = Uri::from_maybe_shared(bytes.slice_ref(head.target.get(bytes))).ok()?;
+    parts.version = Version::HTTP_11;
+    let mut headers = HeaderMap::with_capacity(head.fields.len());
+    for field in &head.fields {
+        let name = HeaderName::from_bytes(field.name.get(bytes)).ok()?;
+        let value = bytes.slice_ref(field.value.get(bytes));
+        headers.append(name, HeaderValue::from_maybe_shared(value).ok()?);
+    }
+    parts.headers = headers;
+    Some(parts)
+}
+
+/// Appends the request as the upstream gets it, without its body: strip what a caller may not send,
+/// rewrite, attach the credential.
+pub(super) fn write(out: &mut Vec<u8>, head: &Head, plain: &Plain) -> Option<()> {
+    let Plain {
+        ctx,
+        parts,
+        head: bytes,
+    } = plain;
+    let forward = ctx.forward()?;
+    let route = &forward.route;
+    let with_auth = !forward.forwards_authorization;
+    let table = Strip {
+        route,
+        keep_authorization: forward.forwards_authorization,
+        behind_proxy: ctx.caller.behind_proxy,
+    };
+    out.extend_from_slice(head.method.get(bytes));
+    out.push(b' ');
+    route.write_target(out, &forward.path, parts.uri.query(), with_auth);
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    for field in &head.fields {
+        let written = field.name.get(bytes);
+        let mut space = [0; 64];
+        let name = lower_case(written, &mut space);
+        if route.attachment.sets(with_auth, &name) || hop_by_hop::contains(&name) {
+            continue;
+        }
+        if name == "host" {
+            line(out, b"Host", route.host_header.as_bytes());
+        } else if table.fate(&name) == Fate::Keep {
+            line(out, written, field.value.get(bytes));
+        }
+    }
+    if let Some(id) = ctx.id_for_upstream()
+        && !route.attachment.sets(with_auth, request_id::HEADER)
+    {
+        line(out, request_id::HEADER.as_bytes(), id.as_bytes());
+    }
+    for (name, value) in route.attachment.headers(with_auth) {
+        line(out, name.as_str().as_bytes(), value.as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+    Some(())
+}
+
+/// A header's name in lower case. Nearly all fit into `space`.
+pub(super) fn lower_case<'a>(name: &[u8], space: &'a mut [u8; 64]) -> Cow<'a, str> {
+    match space.get_mut(..name.len()) {
+        Some(space) => {
+            space.copy_from_slice(name);
+            space.make_ascii_lowercase();
+            // Names are ASCII: the parser took no other.
+            Cow::Borrowed(std::str::from_utf8(space).unwrap_or_default())
+        }
+        None => Cow::Owned(String::from_utf8_lossy(name).to_ascii_lowercase()),
+    }
+}

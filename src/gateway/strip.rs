@@ -1,0 +1,64 @@
+//! The strip table: which headers of a caller go on to an upstream. One predicate on a name, for
+//! Pingora's hooks and for the short way.
+
+use crate::filters::forwarded;
+use crate::request_id;
+use crate::route::Route;
+
+/// What becomes of a caller's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Keep,
+    Drop,
+}
+
+/// What the fate of a header depends on.
+pub(super) struct Strip<'a> {
+    pub route: &'a Route,
+    /// The caller's own Authorization header is sent on instead of the route's credential.
+    pub keep_authorization: bool,
+    /// The peer is a trusted proxy.
+    pub behind_proxy: bool,
+}
+
+impl Strip<'_> {
+    /// `name` is in lower case. Hop-by-hop headers are no part of this table.
+    pub fn fate(&self, name: &str) -> Fate {
+        if self.is_stripped(name) || (name.contains('_') && self.is_copy(name)) {
+            Fate::Drop
+        } else {
+            Fate::Keep
+        }
+    }
+
+    fn is_stripped(&self, name: &str) -> bool {
+        match name {
+            "authorization" => !self.keep_authorization,
+            "traceparent" | "tracestate" | "proxy-authorization" | "proxy-authenticate" => true,
+            // A caller doesn't choose the id under which an upstream knows a request of ati's.
+            request_id::HEADER => true,
+            // A trusted proxy's forwarding headers are meant for ati. A sandbox's own are passed
+            // on, as in existing deployments.
+            other => {
+                other.starts_with("x-sandbox-")
+                    || (self.behind_proxy && forwarded::is_forwarding(other))
+            }
+        }
+    }
+
+    /// CGI-style servers read `X_Api_Key` as `X-Api-Key`: such a copy of any header that ati sets
+    /// or strips is dropped.
+    fn is_copy(&self, name: &str) -> bool {
+        let plain = name.replace('_', "-");
+        self.is_stripped(&plain)
+            || matches!(
+                plain.as_str(),
+                "content-length" | "transfer-encoding" | "host"
+            )
+            || self
+                .route
+                .attachment
+                .names()
+                .any(|set| set.as_str() == plain)
+    }
+}
