@@ -13,9 +13,7 @@ from pathlib import Path
 from passthrough import LOAD_CORE, PROXY_CORE, Contender, free_port, wait_for
 
 SERVER = r'''
-import json, sys
-if len(sys.argv) > 1:
-    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import asyncio, json, re, sys
 
 def answer(message):
     method, id = message.get("method"), message.get("id")
@@ -32,21 +30,25 @@ def answer(message):
         return {"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}}
     return {"jsonrpc": "2.0", "id": id, "result": result}
 
-def over_http(port):
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        def log_message(self, *_): pass
-        def do_GET(self):
-            self.send_response(405); self.send_header("content-length", "0"); self.end_headers()
-        def do_POST(self):
-            said = answer(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+async def serve(reader, writer):
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"(?i)content-length: (\d+)", head)
+            body = await reader.readexactly(int(length[1])) if length else b""
+            said = answer(json.loads(body)) if head.startswith(b"POST") else None
             body = b"" if said is None else json.dumps(said).encode()
-            self.wfile.write(b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
-                             % (b"202 Accepted" if said is None else b"200 OK", len(body), body))
-    ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+            status = b"405 No" if head.startswith(b"GET") else b"202 Accepted" if said is None else b"200 OK"
+            writer.write(b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        writer.close()
+
+async def over_http(port):
+    async with await asyncio.start_server(serve, "127.0.0.1", port) as server:
+        await server.serve_forever()
 
 if len(sys.argv) > 1:
-    over_http(int(sys.argv[1]))
+    asyncio.run(over_http(int(sys.argv[1])))
 buffered = sys.stdin.buffer
 for line in buffered:
     said = answer(json.loads(line))

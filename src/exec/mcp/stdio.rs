@@ -15,6 +15,7 @@ use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::task::JoinHandle;
+use tokio::task::coop::consume_budget;
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -131,6 +132,7 @@ impl StdioTransport {
             let done = |line: &[u8]| is_delivered(line, waiting);
             while self.stdout.skip_if(big::SMALL, done) {
                 self.diagnostics.add_json_rpc();
+                consume_budget().await;
             }
             if self.stdout.has_unread() {
                 return;
@@ -253,6 +255,8 @@ impl Transport<RoleClient> for StdioTransport {
                     ControlFlow::Break(received) => return received,
                 }
             }
+            // The server shares the worker with requests: it may not keep it for all that it says.
+            consume_budget().await;
             self.deliver_answers().await;
             let line = match self.stdout.next().await {
                 Ok(Some(line)) => line,
@@ -302,6 +306,7 @@ pub(super) async fn read_stderr(
 ) {
     let mut stderr = BufReader::new(stderr);
     while let Ok(Some(line)) = short_line(&mut stderr).await {
+        consume_budget().await;
         let line = attachment.redact_cut_text(line.trim_ascii_end(), SHOWN_STDERR_LINE);
         tracing::debug!(%provider, line, "MCP server wrote to stderr");
         log.add(&line);

@@ -238,6 +238,8 @@ struct Reader {
 impl Reader {
     async fn run(mut self) {
         loop {
+            // The program shares the worker with requests.
+            tokio::task::coop::consume_budget().await;
             let line = match self.lines.next().await {
                 Ok(Some(line)) => line.into_bytes(),
                 Ok(None) => {
