@@ -28,7 +28,7 @@ pub use origin::{Base, Origin, Target};
 pub use peer::{Attempt, peer};
 pub use resolve::Resolver;
 pub use roots::bundle as trusted_roots;
-pub use upstream::{Origin, Speaks, Timeouts, Unresolved, Upstream};
+pub use upstream::{ConnectionKey, Speaks, Timeouts, Unresolved, Upstream};
 
 use url::Url;
 

@@ -32,7 +32,7 @@ pub struct Timeouts {
 /// What all connections to an upstream's addresses have in common. Two upstreams with the same one
 /// can use each other's.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub struct Origin {
+pub struct ConnectionKey {
     tls: bool,
     /// The name that the certificate was checked for.
     host: Box<str>,
@@ -56,7 +56,7 @@ pub struct Upstream {
     pub authority: Box<str>,
     pub source: Option<IpAddr>,
     pub timeouts: Timeouts,
-    pub origin: Arc<Origin>,
+    pub key: Arc<ConnectionKey>,
     /// [`Speaks`] as a number.
     speaks: AtomicU8,
     known: ArcSwapOption<KnownAddresses>,
@@ -97,7 +97,7 @@ impl Upstream {
         } else {
             format!("{host}:{port}")
         };
-        let origin = Arc::new(Origin {
+        let origin = Arc::new(ConnectionKey {
             tls,
             host: host.as_str().into(),
             source,

@@ -8,7 +8,7 @@ use super::SendError;
 use super::pool::{self, Connection, PoolKey};
 use crate::error::UpstreamFault;
 use crate::http1::Doubt;
-use crate::http1::answer::{Framing, Head, Parser};
+use crate::http1::answer::{Framing, Head};
 use crate::http1::body::Body;
 
 /// Answers before the real one, such as 103 Early Hints.
@@ -41,10 +41,9 @@ pub(super) async fn read_head(
     connection: &mut Connection,
     to_head: bool,
 ) -> Result<Option<Received>, SendError> {
-    let mut parser = Parser::default();
     let mut interim = 0;
     loop {
-        if let Some(head) = parser.parse(&connection.buffer, to_head)? {
+        if let Some(head) = connection.parser.parse(&connection.buffer, to_head)? {
             if head.status == 101 {
                 // No request asked for another protocol.
                 return Err(UpstreamFault::Protocol.into());

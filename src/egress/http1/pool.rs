@@ -15,6 +15,7 @@ use tokio_rustls::client::TlsStream;
 use super::super::client::IDLE_TIMEOUT;
 use super::super::idle::{Bounds, IdlePool, Quiet, is_quiet};
 use super::super::origin::Origin;
+use crate::http1::answer::Parser;
 
 const BOUNDS: Bounds = Bounds {
     per_key: 256,
@@ -82,6 +83,8 @@ pub(super) struct Connection {
     pub stream: Stream,
     /// What was read and isn't used yet.
     pub buffer: Vec<u8>,
+    /// Kept with the connection, because it keeps its memory.
+    pub parser: Parser,
 }
 
 impl Connection {
@@ -89,6 +92,7 @@ impl Connection {
         Connection {
             stream,
             buffer: Vec::with_capacity(BUFFER),
+            parser: Parser::default(),
         }
     }
 }

@@ -54,7 +54,7 @@ pub(super) async fn request(connection: &mut Connection, request: &Request<'_>) 
 
 /// Writes all of the bytes. False if it stopped before their end.
 async fn write(connection: &mut Connection, bytes: &[u8], sent: &mut usize) -> bool {
-    let Connection { stream, buffer } = connection;
+    let Connection { stream, buffer, .. } = connection;
     let mut rest = bytes;
     while !rest.is_empty() {
         let written = poll_fn(|context| {

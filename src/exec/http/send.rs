@@ -1,6 +1,7 @@
 //! Sends a request and follows redirects. Credentials go to the origin of the tool, and to no
 //! other.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use http::{HeaderName, HeaderValue, Method};
@@ -130,13 +131,14 @@ struct Hop {
 impl Hop {
     /// Its URL, with the credential where that belongs into the query: in place of any parameter
     /// that a server may read under its name.
-    fn with_credential(&self, attachment: &Attachment) -> Target {
+    fn with_credential(&self, attachment: &Attachment) -> Cow<'_, Target> {
+        let Some(pair) = attachment.query(self.at_origin) else {
+            return Cow::Borrowed(&self.target);
+        };
+        let pair = String::from_utf8_lossy(pair.expose());
         let mut target = self.target.clone();
-        if let Some(pair) = attachment.query(self.at_origin) {
-            let pair = String::from_utf8_lossy(pair.expose());
-            target.set_query(&query::with_credential(target.query(), &pair));
-        }
-        target
+        target.set_query(&query::with_credential(target.query(), &pair));
+        Cow::Owned(target)
     }
 
     /// Each name once: a later header takes the place of an earlier one.

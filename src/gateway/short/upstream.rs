@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pingora_core::protocols::{ALPN, Stream};
 
 use crate::egress::idle::{self, Bounds, IdlePool, Quiet};
-use crate::egress::{Attempt, Origin, Speaks, Unresolved, peer};
+use crate::egress::{Attempt, ConnectionKey, Speaks, Unresolved, peer};
 use crate::error::UpstreamFault;
 use crate::gateway::{Ctx, Gateway, cause, fail_to_proxy};
 
@@ -28,7 +28,7 @@ const SWEEP: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     address: SocketAddr,
-    origin: Arc<Origin>,
+    origin: Arc<ConnectionKey>,
 }
 
 struct Idle(Stream);
@@ -106,7 +106,7 @@ pub(super) async fn connect(
     };
     let key = |address| Key {
         address,
-        origin: upstream.origin.clone(),
+        origin: upstream.key.clone(),
     };
     if may_reuse {
         let now = Instant::now();
@@ -164,7 +164,7 @@ async fn dial(
                     is_reused: false,
                     key: Key {
                         address: *address,
-                        origin: upstream.origin.clone(),
+                        origin: upstream.key.clone(),
                     },
                 });
             }
