@@ -40,6 +40,7 @@ mod rotation;
 mod run;
 mod security;
 mod signing;
+mod skills;
 mod ssrf;
 mod support;
 mod tools;
