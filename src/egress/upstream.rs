@@ -97,14 +97,14 @@ impl Upstream {
         } else {
             format!("{host}:{port}")
         };
-        let origin = Arc::new(ConnectionKey {
+        let key = Arc::new(ConnectionKey {
             tls,
             host: host.as_str().into(),
             source,
         });
         Upstream {
             tls,
-            origin,
+            key,
             speaks: AtomicU8::new(Speaks::Unknown as u8),
             host,
             port,

@@ -43,6 +43,7 @@ mod security;
 mod short_way;
 mod signing;
 mod skillati;
+mod skills;
 mod ssrf;
 mod support;
 mod tools;
