@@ -9,7 +9,7 @@ mod native;
 mod pages;
 mod progress;
 mod search;
-mod serve;
+pub mod serve;
 mod stateless;
 mod tokens;
 
