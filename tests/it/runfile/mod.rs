@@ -1,0 +1,297 @@
+//! `handler = "runfile"`, `ati runfile`, and ati under the name `run`.
+
+mod called_run;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::ati::{Proxy, Setup, ati, stderr, stdout, write};
+
+/// As RFC 003 prints it, with a body where it only has a comment.
+pub const SEED: &str = r#"# @desc Search the codebase for specific patterns
+# @arg 1:pattern string The regex pattern to search for
+# @shell python
+search() {
+    import sys, os, re
+    pattern = sys.argv[1]
+    # ... python logic to walk dir and json.dump results ...
+    import json
+    json.dump({"pattern": pattern, "files": sorted(os.listdir("."))}, sys.stdout)
+    print("searching", file=sys.stderr)
+}
+
+# @desc Deploy the application
+# @arg 1:env string The target environment (staging|prod)
+deploy() {
+    ./scripts/deploy.sh $1
+}
+
+# @desc Scale a specific service
+# @arg 1:service string The name of the docker service (e.g., 'web')
+# @arg 2:replicas integer The number of instances to spin up
+scale() {
+    docker compose scale $1=$2
+}
+"#;
+
+fn add_program(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A program that prints its words as a JSON list.
+const WORDS: &str = "#!/usr/bin/env python3\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n";
+
+/// A project with this Runfile, `scripts/deploy.sh`, and a `docker` in `bin/`.
+pub fn project(dir: &Path, runfile: &str) -> PathBuf {
+    let project = dir.join("project");
+    add_program(&project.join("scripts/deploy.sh"), WORDS);
+    add_program(&dir.join("bin/docker"), WORDS);
+    write(&project.join("Runfile"), runfile);
+    project.canonicalize().unwrap()
+}
+
+pub fn search_path(dir: &Path) -> String {
+    let own = std::env::var("PATH").unwrap();
+    format!("{}:{own}", dir.join("bin").display())
+}
+
+fn with_runfile(runfile: &str, more: &str) -> Setup {
+    let setup = Setup::new();
+    let project = project(setup.path(), runfile);
+    let manifest = format!(
+        "[provider]\nname = 'proj'\nhandler = 'runfile'\nrunfile = '{}/Runfile'\n{more}",
+        project.display()
+    );
+    let path = search_path(setup.path());
+    setup.env("PATH", path).manifest("proj", &manifest)
+}
+
+fn rpc(proxy: &Proxy, method: &str, params: Value) -> Value {
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    let headers = [("content-type", "application/json")];
+    let answer = proxy
+        .client()
+        .send("POST", "/mcp", &headers, body.to_string().as_bytes());
+    answer.json()["result"].clone()
+}
+
+fn result(proxy: &Proxy, tool: &str, args: Value) -> Value {
+    let answer = proxy.call(None, tool, args);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.json()["result"].clone()
+}
+
+#[test]
+fn seeds_runfile_works_over_call_mcp_and_run() {
+    let proxy = with_runfile(SEED, "").start();
+    let found = json!({"pattern": "TODO", "files": ["Runfile", "scripts"]});
+    let answer = proxy
+        .call(None, "proj:search", json!({"pattern": "TODO"}))
+        .json();
+    assert_eq!(answer, json!({"result": found, "stderr": "searching"}));
+    assert_eq!(
+        result(&proxy, "proj:deploy", json!({"env": "staging"})),
+        json!(["staging"])
+    );
+    let scaled = json!(["compose", "scale", "api=3"]);
+    let args = json!({"service": "api", "replicas": 3});
+    assert_eq!(result(&proxy, "proj:scale", args.clone()), scaled);
+    let over_mcp = rpc(
+        &proxy,
+        "tools/call",
+        json!({"name": "proj:scale", "arguments": args}),
+    );
+    assert_eq!(over_mcp["structuredContent"], json!({"result": scaled}));
+    let search = json!({"name": "proj:search", "arguments": {"pattern": "TODO"}});
+    let over_mcp = rpc(&proxy, "tools/call", search);
+    assert_eq!(over_mcp["structuredContent"], found);
+    assert_eq!(over_mcp["content"][1]["text"], "stderr:\nsearching");
+    let tools = rpc(&proxy, "tools/list", json!({}));
+    let scale = tools["tools"].as_array().unwrap().iter();
+    let scale = scale
+        .filter(|tool| tool["name"] == "proj:scale")
+        .next()
+        .unwrap()
+        .clone();
+    let schema = &scale["inputSchema"];
+    assert_eq!(schema["required"], json!(["service", "replicas"]));
+    assert_eq!(schema["properties"]["replicas"]["type"], "integer");
+    let mut here = crate::support::ati::command(&proxy.path(""));
+    here.env("PATH", search_path(&proxy.path("")));
+    let output = here.args(["run", "proj:scale", "--service", "web", "--replicas", "2"]);
+    let output = output.output().unwrap();
+    let printed: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(printed, json!(["compose", "scale", "web=2"]));
+    for args in [
+        json!({"service": "a"}),
+        json!({"service": "a", "replicas": "x"}),
+    ] {
+        assert_eq!(proxy.call(None, "proj:scale", args).status, 422);
+    }
+}
+
+/// Whatever a value is, the program that the function calls gets it as one word.
+#[test]
+fn hostile_values_arrive_as_they_are_or_are_refused() {
+    let more = "\n# @desc a\nnamed(v) {\n    ./scripts/deploy.sh $v \"$v\" ${v}\n}\n\
+        # @desc b\n# @shell node\nnode(v) console.log(JSON.stringify([v, process.argv[1]]))\n\
+        # @desc c\nrest(...all) {\n    ./scripts/deploy.sh $all\n}\n\
+        # @desc d\n# @shell sh\nposix(v) {\n    ./scripts/deploy.sh $v $1\n}\n";
+    let proxy = with_runfile(&format!("{SEED}{more}"), "").start();
+    for value in [
+        "$(id)",
+        "\"; id; \"",
+        "`id`",
+        "--flag",
+        "a\nb",
+        "a b  c",
+        "*",
+        "'",
+        "\\",
+        "$1",
+        "-",
+        "é",
+    ] {
+        let of = |tool: &str, name: &str| result(&proxy, tool, json!({name: value}));
+        assert_eq!(of("proj:deploy", "env"), json!([value]), "{value:?}");
+        assert_eq!(
+            of("proj:named", "v"),
+            json!([value, value, value]),
+            "{value:?}"
+        );
+        assert_eq!(of("proj:node", "v"), json!([value, value]), "{value:?}");
+        assert_eq!(of("proj:posix", "v"), json!([value, value]), "{value:?}");
+        assert_eq!(of("proj:search", "pattern")["pattern"], value);
+        let rest = result(&proxy, "proj:rest", json!({"all": [value, "b c"]}));
+        assert_eq!(rest, json!([value, "b c"]), "{value:?}");
+    }
+    for (value, told) in [("a\0b".to_owned(), "NUL"), ("x".repeat(1 << 20), "128 KiB")] {
+        for (tool, name) in [("proj:deploy", "env"), ("proj:search", "pattern")] {
+            let refused = proxy.call(None, tool, json!({name: value}));
+            assert_eq!(refused.status, 422);
+            assert!(refused.text().contains(told), "{}", refused.text());
+        }
+    }
+}
+
+#[test]
+fn functions_call_each_other_and_see_assignments() {
+    let runfile = "GREETING='hello there'\nsource ./more.run\n\
+        helper() { printf '%s;' \"$@\"; }\n\
+        # @desc top\n# @depends before\nns:top(name, n: int = 3, ...rest) {\n    \
+        helper \"$GREETING\" $name $n $rest\n    py \"$name\"\n}\n\
+        before() echo first\n# @shell python\npy(name) print('py', name)\n\
+        # @desc d\n# @cd scripts\nin-folder() pwd\n\
+        # @desc e\nfails() {\n    false\n    echo never\n}\n\
+        # @desc f\n# @noerrexit\nlenient() {\n    false\n    echo reached\n}\n\
+        # @desc g\n# @os windows\nother() echo\nhidden() echo\n";
+    let setup = with_runfile(runfile, "");
+    write(
+        &setup.path().join("project/more.run"),
+        "# @desc sourced\nfar() echo \"$__SOURCE_DIR__\"\n",
+    );
+    let project = setup.path().join("project").canonicalize().unwrap();
+    let proxy = setup.start();
+    let answer = result(
+        &proxy,
+        "proj:ns__top",
+        json!({"name": "a b", "rest": ["x y", "*"]}),
+    );
+    assert_eq!(answer, json!("first\nhello there;a b;3;x y;*;py a b"));
+    let folder = project.join("scripts");
+    assert_eq!(result(&proxy, "proj:in-folder", json!({})), json!(folder));
+    assert_eq!(result(&proxy, "proj:far", json!({})), json!(project));
+    assert_eq!(result(&proxy, "proj:lenient", json!({})), json!("reached"));
+    let failed = proxy.call(None, "proj:fails", json!({}));
+    assert_eq!(failed.status, 502);
+    assert!(!failed.text().contains("never"), "{}", failed.text());
+    for absent in ["proj:other", "proj:hidden"] {
+        assert_eq!(proxy.call(None, absent, json!({})).status, 404, "{absent}");
+    }
+}
+
+#[test]
+fn call_ends_with_its_time_and_is_audited() {
+    let runfile = "# @desc waits\nwait_long() sleep 600\n";
+    let proxy = with_runfile(runfile, "cli_timeout_secs = 300").start();
+    let ended = proxy.call(None, "proj:wait_long", json!({"timeout": 1}));
+    assert_eq!(ended.status, 502);
+    assert!(
+        ended.text().contains("timed out after 1s"),
+        "{}",
+        ended.text()
+    );
+    let lines = proxy.wait_for_audit(1);
+    assert_eq!(lines[0]["tool"], "proj:wait_long");
+    assert_eq!(lines[0]["args"], json!({"timeout": 1}));
+}
+
+#[test]
+fn confined_function_reads_its_own_folder_and_no_other() {
+    if !std::path::Path::new("/sys/kernel/security/landlock").exists()
+        && !std::fs::read_to_string("/sys/kernel/security/lsm")
+            .unwrap_or_default()
+            .contains("landlock")
+    {
+        return crate::support::skip::skip("this kernel has no Landlock");
+    }
+    let runfile = "# @desc a\nown() ls\n# @desc b\nother() cat ../secret.txt\n";
+    let setup = with_runfile(runfile, "[provider.cli_sandbox]\nnet = false");
+    write(&setup.path().join("secret.txt"), "planted-elsewhere");
+    let proxy = setup.start();
+    assert_eq!(
+        result(&proxy, "proj:own", json!({})),
+        json!("Runfile\nscripts")
+    );
+    let refused = proxy.call(None, "proj:other", json!({}));
+    assert_eq!(refused.status, 502);
+    assert!(
+        refused.text().contains("ermission denied"),
+        "{}",
+        refused.text()
+    );
+}
+
+#[test]
+fn readonly_provider_offers_safe_functions_only() {
+    let runfile = "# @desc a\n# @safe\nlook() echo looked\n# @desc b\nchange() echo\n";
+    let proxy = with_runfile(runfile, "runfile_readonly = true").start();
+    assert_eq!(result(&proxy, "proj:look", json!({})), json!("looked"));
+    assert_eq!(proxy.call(None, "proj:change", json!({})).status, 404);
+    let tools = rpc(&proxy, "tools/list", json!({}));
+    let look = tools["tools"].as_array().unwrap().iter();
+    let look = look
+        .filter(|tool| tool["name"] == "proj:look")
+        .next()
+        .unwrap()
+        .clone();
+    assert_eq!(look["annotations"]["readOnlyHint"], true);
+}
+
+#[test]
+fn validator_and_check_name_the_lines() {
+    let runfile = "# @desc a\n# @arg x:y z\na() b\n\n# @desc good\ngood() echo good\nc() {\n";
+    let setup = with_runfile(runfile, "");
+    let path = setup.path().join("project/Runfile");
+    let output = ati(
+        setup.path(),
+        &["provider", "validate", &path.to_string_lossy()],
+    );
+    assert_eq!(output.status.code(), Some(2));
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(report[0]["kind"], "runfile");
+    let problems = report[0]["problems"].to_string();
+    for expected in [
+        "Runfile:2: @arg is written",
+        "Runfile:7: the body of 'c' has no closing",
+    ] {
+        assert!(problems.contains(expected), "{problems}");
+    }
+    let output = ati(setup.path(), &["run", "proj:good"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(stdout(&output).trim(), "\"good\"");
+}
