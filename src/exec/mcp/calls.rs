@@ -202,7 +202,8 @@ impl StdioCall<'_> {
     }
 
     /// Queues the line. See [`Outbox::send`].
-    pub fn send(&mut self, line: Vec<u8>) -> io::Result<()> {
+    pub async fn send(&mut self, line: Vec<u8>) -> io::Result<()> {
+        self.calls.outbox.let_write().await;
         self.calls.outbox.send(line)?;
         self.was_sent = true;
         Ok(())
@@ -222,7 +223,7 @@ impl Drop for StdioCall<'_> {
             let params = json!({"requestId": self.id, "reason": reason});
             let method = "notifications/cancelled";
             let note = json!({"jsonrpc": "2.0", "method": method, "params": params});
-            let _ = self.calls.outbox.send(format!("{note}\n").into_bytes());
+            self.calls.outbox.note(format!("{note}\n").into_bytes());
         }
     }
 }
@@ -233,9 +234,9 @@ mod tests {
     use crate::exec::mcp::outbox::outbox;
 
     /// What was written to the server.
-    async fn written(calls: impl FnOnce(StdioCalls)) -> Vec<Value> {
+    async fn written(calls: impl AsyncFnOnce(StdioCalls)) -> Vec<Value> {
         let (outbox, writer) = outbox();
-        calls(StdioCalls::new(outbox, Arc::default()));
+        calls(StdioCalls::new(outbox, Arc::default())).await;
         let mut text = Vec::new();
         writer.write_to(&mut text).await;
         let lines = text.split(|byte| *byte == b'\n');
@@ -283,15 +284,15 @@ mod tests {
 
     #[tokio::test]
     async fn call_that_is_dropped_is_cancelled_unless_it_was_answered_or_never_sent() {
-        let sent = written(|calls| {
+        let sent = written(async |calls: StdioCalls| {
             drop(calls.begin());
             let mut answered = calls.begin().unwrap();
-            answered.send(b"{\"call\":1}\n".to_vec()).unwrap();
+            answered.send(b"{\"call\":1}\n".to_vec()).await.unwrap();
             let answer = || CallAnswer::Result("{}".into());
             assert!(calls.waiting.deliver(answered.id(), answer));
             drop(answered);
             let mut left = calls.begin().unwrap();
-            left.send(b"{\"call\":2}\n".to_vec()).unwrap();
+            left.send(b"{\"call\":2}\n".to_vec()).await.unwrap();
             drop(left);
             // Late, and for a call that never was: dropped.
             assert!(calls.waiting.deliver(FIRST_ID + 2, answer));

@@ -14,6 +14,9 @@ use crate::budget::{Budget, Share};
 /// Bounds of the queue. A child that doesn't read its input gets no more messages.
 const MOST_MESSAGES: usize = 256;
 const MOST_BYTES: usize = 64 << 20;
+/// Places for notes that a call is cancelled, which other messages don't get: many callers may
+/// leave at once, before the writer has its turn.
+const MOST_NOTES: usize = 256;
 /// The same where each client has a child of its own.
 const MOST_RELAYED_BYTES: usize = 4 << 20;
 /// Messages that wait together are written together, so many and up to this size: each write wakes
@@ -56,7 +59,7 @@ pub fn relayed_outbox(memory: Arc<Budget>) -> (Outbox, OutboxWriter) {
 }
 
 fn with_bounds(most_bytes: usize, memory: Option<Arc<Budget>>) -> (Outbox, OutboxWriter) {
-    let (sender, receiver) = mpsc::channel(MOST_MESSAGES);
+    let (sender, receiver) = mpsc::channel(MOST_MESSAGES + MOST_NOTES);
     let queued_bytes = Arc::<AtomicUsize>::default();
     let writer = OutboxWriter {
         messages: receiver,
@@ -78,6 +81,9 @@ impl Outbox {
             TrySendError::Full(()) => io::ErrorKind::WouldBlock,
             TrySendError::Closed(()) => io::ErrorKind::BrokenPipe,
         })?;
+        if self.messages.capacity() < MOST_NOTES {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         // A single message may exceed the bound: it is taken while the queue is below it.
         if self.queued_bytes.load(Ordering::Relaxed) > self.most_bytes {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -98,6 +104,24 @@ impl Outbox {
             _memory: memory,
         });
         Ok(())
+    }
+
+    /// Queues a note that a call is cancelled, which is short. It is lost where there is no place.
+    pub fn note(&self, note: Vec<u8>) {
+        if let Ok(place) = self.messages.try_reserve() {
+            self.queued_bytes.fetch_add(note.len(), Ordering::Relaxed);
+            place.send(Queued {
+                text: note,
+                _memory: None,
+            });
+        }
+    }
+
+    /// Where the queue is full, lets the writer have its turn first, if it is on the same worker.
+    pub async fn let_write(&self) {
+        if self.messages.capacity() <= MOST_NOTES {
+            tokio::task::yield_now().await;
+        }
     }
 }
 
@@ -157,6 +181,11 @@ mod tests {
         }
         let full = outbox.send(b"x".to_vec()).unwrap_err();
         assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        for _ in 0..MOST_NOTES + 1 {
+            outbox.note(b"n".to_vec());
+        }
+        let queued = outbox.queued_bytes.load(Ordering::Relaxed);
+        assert_eq!(queued, MOST_MESSAGES + MOST_NOTES);
         drop(writer);
         let gone = outbox.send(b"x".to_vec()).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::BrokenPipe);
@@ -177,6 +206,18 @@ mod tests {
         let (outbox, _writer) = relayed_outbox(Budget::new(1 << 30));
         outbox.send(vec![0; MOST_RELAYED_BYTES + 1]).unwrap();
         assert!(outbox.send(b"x".to_vec()).is_err());
+    }
+
+    #[tokio::test]
+    async fn message_that_lets_the_writer_write_finds_a_place() {
+        let (outbox, writer) = outbox();
+        let writing = tokio::spawn(writer.write_to(tokio::io::sink()));
+        for _ in 0..4 * MOST_MESSAGES {
+            outbox.let_write().await;
+            outbox.send(b"x".to_vec()).unwrap();
+        }
+        drop(outbox);
+        writing.await.unwrap();
     }
 
     #[tokio::test]

@@ -282,7 +282,7 @@ impl Session {
         let line = line.map_err(|error| self.garbage(error.to_string()))?;
         // Before the call is sent: its server may report at once.
         let reports = watcher.map(|show| (show, self.link.progress.follow(call.progress_token())));
-        if let Err(error) = call.send(line) {
+        if let Err(error) = call.send(line).await {
             return Err(self.not_sent(&error).await);
         }
         let answer = match reports {

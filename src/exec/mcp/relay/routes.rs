@@ -338,7 +338,7 @@ impl Responses {
 impl Drop for Responses {
     fn drop(&mut self) {
         if self.routes.end(self.own) {
-            let _ = self.outbox.send(cancelled(self.own));
+            self.outbox.note(cancelled(self.own));
         }
     }
 }

@@ -148,7 +148,7 @@ impl StdioUpstream {
     /// The client takes one of its requests back. Its answer is still passed on, if one comes.
     pub fn cancel(&self, id: &RawValue) {
         if let Some(own) = self.routes.own_id(id.get()) {
-            let _ = self.outbox.send(cancelled(own));
+            self.outbox.note(cancelled(own));
         }
     }
 
