@@ -30,9 +30,14 @@ class Binary(calls.Calls):
 
 
 def certificate(work):
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-                    "-subj", "/CN=bench", "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:TRUE",
-                    "-keyout", str(work / "key.pem"), "-out", str(work / "ca.pem")], check=True, capture_output=True)
+    """An authority in ca.pem, and its certificate for 127.0.0.1 in leaf.pem."""
+    openssl = lambda *args: subprocess.run(["openssl", *args], check=True, capture_output=True, cwd=work)
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    openssl("req", "-x509", *key, "-days", "2", "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
+    openssl("req", *key, "-subj", "/CN=bench", "-keyout", "leaf.key", "-out", "leaf.csr")
+    (work / "leaf.ext").write_text("subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
+    openssl("x509", "-req", "-in", "leaf.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "leaf.ext",
+            "-out", "leaf.pem")
 
 
 def instructions(contender, work, token, count):
@@ -90,7 +95,7 @@ def main():
         upstream, tls = free_port(), ""
         if args.tls:
             certificate(work)
-            tls = f"ssl_certificate {work}/ca.pem; ssl_certificate_key {work}/key.pem;"
+            tls = f"ssl_certificate {work}/leaf.pem; ssl_certificate_key {work}/leaf.key;"
         body = (f'server {{ listen 127.0.0.1:{upstream}{" ssl" if tls else ""}; {tls} keepalive_requests 1000000; '
                 f'location / {{ default_type application/json; return 200 \'{ANSWER}\'; }} }}')
         started.append(start(nginx(work, "upstream", body), open(work / "upstream.log", "wb"), LOAD_CORE))
