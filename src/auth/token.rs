@@ -105,7 +105,8 @@ pub enum VerificationKey {
 }
 
 /// Verifies tokens, with a cache of the valid ones: the second request with a token costs one keyed
-/// hash, one lookup and one comparison of the whole token. The cache lives as long as the keys, so a reload starts with an empty one.
+/// hash, one lookup and one comparison of the whole token. The cache lives as long as the keys, so
+/// a reload starts with an empty one.
 pub struct Verifier {
     /// At least one. The first is the one that new tokens are signed with.
     keys: Vec<DecodingKey>,

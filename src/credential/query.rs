@@ -30,7 +30,8 @@ pub fn without<'q>(query: &'q str, name: &[u8]) -> Cow<'q, str> {
 }
 
 /// A query with the credential of this encoded pair, in place of any parameter that a server may
-/// read under its name: a redirect of the upstream may have kept it, and a caller may have sent one.
+/// read under its name: a redirect of the upstream may have kept it, and a caller may have sent
+/// one.
 pub fn with_credential(query: &str, pair: &str) -> String {
     match without(query, name(pair.as_bytes())) {
         rest if rest.is_empty() => pair.to_owned(),

@@ -46,7 +46,7 @@ impl Guard {
     /// The same check of an origin, which was looked at when it was parsed.
     pub fn check_origin(self, origin: &Origin) -> Result<(), Blocked> {
         if origin.is_internal {
-            self.report(&origin.host)
+            self.report(origin.host_in_url())
         } else {
             Ok(())
         }

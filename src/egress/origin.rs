@@ -63,6 +63,15 @@ impl Origin {
         &self.text
     }
 
+    /// The host as URLs have it: an IPv6 address in brackets.
+    pub(super) fn host_in_url(&self) -> &str {
+        let authority = self.authority();
+        match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => host,
+            _ => authority,
+        }
+    }
+
     /// Host and port, as the `Host` header has them.
     pub fn authority(&self) -> &str {
         let scheme = if self.tls { "https://" } else { "http://" };
@@ -356,6 +365,8 @@ mod tests {
             let origin = Origin::of(&Url::parse(url).unwrap()).unwrap();
             assert_eq!((origin.as_str(), origin.authority()), (text, authority));
             assert_eq!((&*origin.host, origin.port), (host, port));
+            let url = Url::parse(url).unwrap();
+            assert_eq!(Some(origin.host_in_url()), url.host_str());
         }
         assert!(Origin::of(&Url::parse("file:///etc/passwd").unwrap()).is_none());
     }

@@ -12,7 +12,7 @@ use crate::http1::answer::{Framing, Head};
 use crate::http1::body::Body;
 
 /// Answers before the real one, such as 103 Early Hints.
-const MOST_INTERIM: usize = 16;
+pub(super) const MOST_INTERIM: usize = 16;
 /// How much of a long body is read at a time.
 const LONG_READ: usize = 64 << 10;
 
@@ -66,6 +66,25 @@ pub(super) async fn read_head(
             Ok(0) | Err(_) if is_first => return Ok(None),
             Ok(0) => return Err(Doubt::Truncated.into()),
             Err(error) => return Err(fault(&error).into()),
+        }
+    }
+}
+
+/// Drops answers that came before the real one, while the request is still being sent. None: the
+/// real one has begun, or what came is no answer.
+pub(super) fn skip_interim(connection: &mut Connection) -> Option<usize> {
+    let mut skipped = 0;
+    loop {
+        let Connection { buffer, parser, .. } = connection;
+        match parser.parse(buffer, false).ok()? {
+            // Of the next one, there is a part at most.
+            None => return Some(skipped),
+            Some(head) if head.is_interim() => {
+                let length = head.length;
+                buffer.drain(..length);
+                skipped += 1;
+            }
+            Some(_) => return None,
         }
     }
 }

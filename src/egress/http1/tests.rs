@@ -293,6 +293,30 @@ async fn answer_before_the_end_of_a_long_request_is_read() {
 }
 
 #[tokio::test]
+async fn interim_answer_to_a_long_request_does_not_end_it() {
+    const LENGTH: usize = 32 << 20;
+    let (target, connections) = server(|_, mut stream| {
+        let mut some = [0; 1024];
+        let _ = stream.read(&mut some);
+        let _ = stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Wait\r\n\r\n");
+        // As long as nothing is read here, the caller can only read.
+        thread::spawn(move || {
+            let mut read = vec![0; 1 << 20];
+            let mut total = 0;
+            while total < LENGTH - 4096 {
+                total += stream.read(&mut read).unwrap();
+            }
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+            thread::park();
+        });
+    });
+    let body = Bytes::from(vec![b'x'; LENGTH]);
+    let answer = call(&clients(), &target, Method::POST, Some(&body)).await;
+    assert_eq!(answer.unwrap().1, b"ok");
+    assert_eq!(count(&connections), 1);
+}
+
+#[tokio::test]
 async fn idle_connections_are_closed_after_their_time() {
     let (target, _connections) = answering(b"HTTP/1.1 204 No Content\r\n\r\n");
     assert_eq!(get(&clients(), &target).await.unwrap().0, 204);

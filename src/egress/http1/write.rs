@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 
 use super::super::client::USER_AGENT as OWN_USER_AGENT;
 use super::Request;
+use super::answer::{self, MOST_INTERIM};
 use super::pool::{Connection, Stream};
 
 /// A body up to this size is copied behind its head, so that both leave together.
@@ -52,14 +53,16 @@ pub(super) async fn request(connection: &mut Connection, request: &Request<'_>) 
     sent
 }
 
-/// Writes all of the bytes. False if it stopped before their end.
+/// Writes all of the bytes. False if it stopped before their end. While the server doesn't take
+/// more, what it sends is read: it may have answered already.
 async fn write(connection: &mut Connection, bytes: &[u8], sent: &mut usize) -> bool {
-    let Connection { stream, buffer, .. } = connection;
     let mut rest = bytes;
+    let mut interim = 0;
     while !rest.is_empty() {
-        let written = poll_fn(|context| {
+        let Connection { stream, buffer, .. } = connection;
+        let next = poll_fn(|context| {
             if let Poll::Ready(written) = Pin::new(&mut *stream).poll_write(context, rest) {
-                return Poll::Ready(written.ok().filter(|bytes| *bytes > 0));
+                return Poll::Ready(written.ok().filter(|bytes| *bytes > 0).map(Next::Written));
             }
             let mut early = [0; EARLY];
             let mut read = ReadBuf::new(&mut early);
@@ -67,17 +70,28 @@ async fn write(connection: &mut Connection, bytes: &[u8], sent: &mut usize) -> b
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(_) => {
                     buffer.extend_from_slice(read.filled());
-                    Poll::Ready(None)
+                    Poll::Ready((!read.filled().is_empty()).then_some(Next::Read))
                 }
             }
         });
-        let Some(written) = written.await else {
-            return false;
-        };
-        *sent += written;
-        rest = &rest[written..];
+        match next.await {
+            None => return false,
+            Some(Next::Written(written)) => {
+                *sent += written;
+                rest = &rest[written..];
+            }
+            Some(Next::Read) => match answer::skip_interim(connection) {
+                Some(skipped) if interim + skipped <= MOST_INTERIM => interim += skipped,
+                _ => return false,
+            },
+        }
     }
     true
+}
+
+enum Next {
+    Written(usize),
+    Read,
 }
 
 /// The head of a request, with room for a small body behind it. It holds credentials, so its memory

@@ -1,7 +1,7 @@
 //! Input: a byte that says how the rest is split and whether the request was a HEAD, then an answer
-//! and what follows it. However it is split, its head, its content and its end are the same. If it is
-//! accepted, no reader finds another length in its head, and a decoder of another origin finds the
-//! same chunks.
+//! and what follows it. However it is split, its head, its content and its end are the same. If it
+//! is accepted, no reader finds another length in its head, and a decoder of another origin finds
+//! the same chunks.
 #![no_main]
 
 use ati::http1::Doubt;
@@ -105,7 +105,7 @@ fuzz_target!(|data: &[u8]| {
     let (to_head, step) = (first & 1 == 1, usize::from(first >> 1) + 1);
     let split = read(bytes, to_head, step);
     let whole = read(bytes, to_head, bytes.len().max(1));
-    // A doubt may show in the head that is complete in one reading, and only in its part in another.
+    // Which doubt shows first may depend on the split.
     assert_eq!(split.is_err(), whole.is_err());
     let (Ok(Some(read)), Ok(Some(whole))) = (split, whole) else {
         return;
