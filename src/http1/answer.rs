@@ -77,7 +77,7 @@ impl Head {
 pub struct Parser {
     end: EndOfHead,
     head: Head,
-    chunks_win: bool,
+    is_lenient: bool,
 }
 
 impl Default for Parser {
@@ -85,17 +85,18 @@ impl Default for Parser {
         Parser {
             end: EndOfHead::default(),
             head: Head::empty(),
-            chunks_win: false,
+            is_lenient: false,
         }
     }
 }
 
 impl Parser {
-    /// For answers that are passed on: next to a Transfer-Encoding, a Content-Length counts for
-    /// nothing (RFC 9112, 6.3), and the connection isn't used again.
+    /// For answers that are passed on in other words: lines may end with LF alone, and next to a
+    /// Transfer-Encoding a Content-Length counts for nothing (RFC 9112, 2.2 and 6.3). After both,
+    /// the connection isn't used again.
     pub fn of_proxy() -> Self {
         Parser {
-            chunks_win: true,
+            is_lenient: true,
             ..Parser::default()
         }
     }
@@ -115,16 +116,18 @@ impl Parser {
         if !begins_like_http1(bytes) {
             return Err(Doubt::NotHttp1);
         }
-        let Some(length) = self.end.find(bytes)? else {
-            if bytes.len() > LONGEST_HEAD {
-                return Err(Doubt::LongHead);
-            }
-            return Ok(false);
+        // None: where it ends is for the parser to find.
+        let length = match self.end.find(bytes) {
+            Ok(Some(length)) => Some(length),
+            Ok(None) if bytes.len() > LONGEST_HEAD => return Err(Doubt::LongHead),
+            Ok(None) => return Ok(false),
+            Err(_) if self.is_lenient && bytes.len() <= LONGEST_HEAD => None,
+            Err(bare) => return Err(bare.into()),
         };
-        if length > LONGEST_HEAD {
+        if length > Some(LONGEST_HEAD) {
             return Err(Doubt::LongHead);
         }
-        let bytes = &bytes[..length];
+        let bytes = &bytes[..length.unwrap_or(bytes.len())];
         let mut headers = [const { MaybeUninit::<Header<'_>>::uninit() }; MOST_HEADERS];
         let mut response = Response::new(&mut []);
         let parsed = ParserConfig::default().parse_response_with_uninit_headers(
@@ -132,13 +135,14 @@ impl Parser {
             bytes,
             &mut headers,
         );
-        match parsed {
-            Ok(Status::Complete(end)) if end == length => {}
+        let end = match parsed {
+            Ok(Status::Complete(end)) if length.is_none_or(|length| end == length) => end,
+            Ok(Status::Partial) if length.is_none() => return Ok(false),
             Ok(_) => return Err(Doubt::StatusLine),
             Err(error) => return Err(doubt(error)),
-        }
+        };
         let head = &mut self.head;
-        head.length = length;
+        head.length = end;
         head.status = response.code.unwrap_or_default();
         head.minor_version = response.version.unwrap_or_default();
         head.reason = Span::of(response.reason.unwrap_or_default().as_bytes(), bytes);
@@ -155,11 +159,11 @@ impl Parser {
             });
         }
         let has_both = claims.transfer_codings > 0 && claims.length.is_some();
-        if has_both && self.chunks_win {
+        if has_both && self.is_lenient {
             claims.length = None;
         }
         (head.framing, head.may_reuse) = claims.decide(head.status, head.minor_version, to_head)?;
-        head.may_reuse &= !has_both;
+        head.may_reuse &= !has_both && length.is_some();
         Ok(true)
     }
 }
