@@ -48,7 +48,10 @@ pub(super) fn run(
 fn check_lengths(response: &mut ResponseHeader) -> Result<(), TwoLengths> {
     let mut codings = response.headers.get_all(TRANSFER_ENCODING).iter();
     if let Some(coding) = codings.next() {
-        let is_chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+        let is_chunked = coding
+            .as_bytes()
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"chunked");
         let is_known = is_chunked && codings.next().is_none();
         if !is_known || response.version == Version::HTTP_10 {
             return Err(TwoLengths);

@@ -1,10 +1,11 @@
 //! The head of an answer, and how its body is framed.
 
+use std::borrow::Cow;
 use std::mem::MaybeUninit;
 
 use httparse::{Header, ParserConfig, Response, Status};
 
-use super::{Doubt, EndOfHead, Field, Span};
+use super::{Doubt, EndOfHead, Field, Span, unfolded};
 
 /// As many headers as Pingora takes from an upstream.
 pub const MOST_HEADERS: usize = 256;
@@ -91,9 +92,10 @@ impl Default for Parser {
 }
 
 impl Parser {
-    /// For answers that are passed on in other words: lines may end with LF alone, and next to a
-    /// Transfer-Encoding a Content-Length counts for nothing (RFC 9112, 2.2 and 6.3). After both,
-    /// the connection isn't used again.
+    /// For answers that are passed on in other words, as Pingora takes them: lines may end with LF
+    /// alone, headers may be folded or have a blank before their colon, and next to a
+    /// Transfer-Encoding a Content-Length counts for nothing (RFC 9112, 2.2, 5 and 6.3). After any
+    /// of these, the connection isn't used again.
     pub fn of_proxy() -> Self {
         Parser {
             is_lenient: true,
@@ -130,11 +132,10 @@ impl Parser {
         let bytes = &bytes[..length.unwrap_or(bytes.len())];
         let mut headers = [const { MaybeUninit::<Header<'_>>::uninit() }; MOST_HEADERS];
         let mut response = Response::new(&mut []);
-        let parsed = ParserConfig::default().parse_response_with_uninit_headers(
-            &mut response,
-            bytes,
-            &mut headers,
-        );
+        let mut config = ParserConfig::default();
+        config.allow_spaces_after_header_name_in_responses(self.is_lenient);
+        config.allow_obsolete_multiline_headers_in_responses(self.is_lenient);
+        let parsed = config.parse_response_with_uninit_headers(&mut response, bytes, &mut headers);
         let end = match parsed {
             Ok(Status::Complete(end)) if length.is_none_or(|length| end == length) => end,
             Ok(Status::Partial) if length.is_none() => return Ok(false),
@@ -151,10 +152,15 @@ impl Parser {
         }
         head.fields.clear();
         let mut claims = Claims::default();
+        let mut is_odd = false;
         for header in response.headers.iter() {
-            claims.hear(header.name, header.value)?;
+            let value = unfolded(header.value);
+            claims.hear(header.name, &value)?;
+            let name = Span::of(header.name.as_bytes(), bytes);
+            let is_tight = bytes.get(name.end as usize) == Some(&b':');
+            is_odd |= matches!(value, Cow::Owned(_)) || !is_tight;
             head.fields.push(Field {
-                name: Span::of(header.name.as_bytes(), bytes),
+                name,
                 value: Span::of(header.value, bytes),
             });
         }
@@ -163,7 +169,7 @@ impl Parser {
             claims.length = None;
         }
         (head.framing, head.may_reuse) = claims.decide(head.status, head.minor_version, to_head)?;
-        head.may_reuse &= !has_both && length.is_some();
+        head.may_reuse &= !has_both && !is_odd && length.is_some();
         Ok(true)
     }
 }

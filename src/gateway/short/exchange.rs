@@ -463,7 +463,8 @@ impl Exchange<'_> {
     fn replied(&mut self, has_moved: bool) -> Result<bool, End> {
         match self.state.answer {
             Answer::Done => Err(End::Done),
-            Answer::Broken(doubt) => Err(self.fail(UpstreamFault::Protocol, Some(Box::new(doubt)))),
+            // As Pingora names it: the answer ended before its time.
+            Answer::Broken(doubt) => Err(self.fail(UpstreamFault::Closed, Some(Box::new(doubt)))),
             Answer::Head | Answer::Body(..) => Ok(has_moved),
         }
     }
