@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderName, Method, Version};
 use pingora_error::Result as HookResult;
 use pingora_http::ResponseHeader;
@@ -43,8 +43,20 @@ pub(super) fn run(
 }
 
 /// One length, as digits, or none: callers differ in how they read two. An answer without a body
-/// has no length. (Of a length next to Transfer-Encoding, Pingora keeps the latter.)
+/// has no length. (Of a length next to Transfer-Encoding, Pingora keeps the latter.) No transfer
+/// coding but `chunked`, once.
 fn check_lengths(response: &mut ResponseHeader) -> Result<(), TwoLengths> {
+    let mut codings = response.headers.get_all(TRANSFER_ENCODING).iter();
+    if let Some(coding) = codings.next() {
+        let is_chunked = coding
+            .as_bytes()
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"chunked");
+        let is_known = is_chunked && codings.next().is_none();
+        if !is_known || response.version == Version::HTTP_10 {
+            return Err(TwoLengths);
+        }
+    }
     let status = response.status;
     if status.is_informational() || status.as_u16() == 204 {
         response.remove_header(&CONTENT_LENGTH);

@@ -1,10 +1,11 @@
 //! The head of an answer, and how its body is framed.
 
+use std::borrow::Cow;
 use std::mem::MaybeUninit;
 
 use httparse::{Header, ParserConfig, Response, Status};
 
-use super::{Doubt, EndOfHead, Field, Span};
+use super::{Doubt, EndOfHead, Field, Span, unfolded};
 
 /// As many headers as Pingora takes from an upstream.
 pub const MOST_HEADERS: usize = 256;
@@ -77,7 +78,7 @@ impl Head {
 pub struct Parser {
     end: EndOfHead,
     head: Head,
-    chunks_win: bool,
+    is_lenient: bool,
 }
 
 impl Default for Parser {
@@ -85,17 +86,19 @@ impl Default for Parser {
         Parser {
             end: EndOfHead::default(),
             head: Head::empty(),
-            chunks_win: false,
+            is_lenient: false,
         }
     }
 }
 
 impl Parser {
-    /// For answers that are passed on: next to a Transfer-Encoding, a Content-Length counts for
-    /// nothing (RFC 9112, 6.3), and the connection isn't used again.
+    /// For answers that are passed on in other words, as Pingora takes them: lines may end with LF
+    /// alone, headers may be folded or have a blank before their colon, and next to a
+    /// Transfer-Encoding a Content-Length counts for nothing (RFC 9112, 2.2, 5 and 6.3). After any
+    /// of these, the connection isn't used again.
     pub fn of_proxy() -> Self {
         Parser {
-            chunks_win: true,
+            is_lenient: true,
             ..Parser::default()
         }
     }
@@ -115,30 +118,32 @@ impl Parser {
         if !begins_like_http1(bytes) {
             return Err(Doubt::NotHttp1);
         }
-        let Some(length) = self.end.find(bytes)? else {
-            if bytes.len() > LONGEST_HEAD {
-                return Err(Doubt::LongHead);
-            }
-            return Ok(false);
+        // None: where it ends is for the parser to find.
+        let length = match self.end.find(bytes) {
+            Ok(Some(length)) => Some(length),
+            Ok(None) if bytes.len() > LONGEST_HEAD => return Err(Doubt::LongHead),
+            Ok(None) => return Ok(false),
+            Err(_) if self.is_lenient && bytes.len() <= LONGEST_HEAD => None,
+            Err(bare) => return Err(bare.into()),
         };
-        if length > LONGEST_HEAD {
+        if length > Some(LONGEST_HEAD) {
             return Err(Doubt::LongHead);
         }
-        let bytes = &bytes[..length];
+        let bytes = &bytes[..length.unwrap_or(bytes.len())];
         let mut headers = [const { MaybeUninit::<Header<'_>>::uninit() }; MOST_HEADERS];
         let mut response = Response::new(&mut []);
-        let parsed = ParserConfig::default().parse_response_with_uninit_headers(
-            &mut response,
-            bytes,
-            &mut headers,
-        );
-        match parsed {
-            Ok(Status::Complete(end)) if end == length => {}
+        let mut config = ParserConfig::default();
+        config.allow_spaces_after_header_name_in_responses(self.is_lenient);
+        config.allow_obsolete_multiline_headers_in_responses(self.is_lenient);
+        let parsed = config.parse_response_with_uninit_headers(&mut response, bytes, &mut headers);
+        let end = match parsed {
+            Ok(Status::Complete(end)) if length.is_none_or(|length| end == length) => end,
+            Ok(Status::Partial) if length.is_none() => return Ok(false),
             Ok(_) => return Err(Doubt::StatusLine),
             Err(error) => return Err(doubt(error)),
-        }
+        };
         let head = &mut self.head;
-        head.length = length;
+        head.length = end;
         head.status = response.code.unwrap_or_default();
         head.minor_version = response.version.unwrap_or_default();
         head.reason = Span::of(response.reason.unwrap_or_default().as_bytes(), bytes);
@@ -147,19 +152,24 @@ impl Parser {
         }
         head.fields.clear();
         let mut claims = Claims::default();
+        let mut is_odd = false;
         for header in response.headers.iter() {
-            claims.hear(header.name, header.value)?;
+            let value = unfolded(header.value);
+            claims.hear(header.name, &value)?;
+            let name = Span::of(header.name.as_bytes(), bytes);
+            let is_tight = bytes.get(name.end as usize) == Some(&b':');
+            is_odd |= matches!(value, Cow::Owned(_)) || !is_tight;
             head.fields.push(Field {
-                name: Span::of(header.name.as_bytes(), bytes),
+                name,
                 value: Span::of(header.value, bytes),
             });
         }
         let has_both = claims.transfer_codings > 0 && claims.length.is_some();
-        if has_both && self.chunks_win {
+        if has_both && self.is_lenient {
             claims.length = None;
         }
         (head.framing, head.may_reuse) = claims.decide(head.status, head.minor_version, to_head)?;
-        head.may_reuse &= !has_both;
+        head.may_reuse &= !has_both && !is_odd && length.is_some();
         Ok(true)
     }
 }

@@ -12,6 +12,8 @@ pub mod request;
 
 pub use doubt::Doubt;
 
+use std::borrow::Cow;
+
 use memchr::memchr_iter;
 
 /// A part of the bytes that a head was parsed from.
@@ -46,6 +48,18 @@ impl Span {
             .get(self.start as usize..self.end as usize)
             .unwrap_or_default()
     }
+}
+
+/// A header's value in one line: what was folded is joined with a blank, as RFC 9112 (5.2) asks of
+/// a proxy.
+pub fn unfolded(value: &[u8]) -> Cow<'_, [u8]> {
+    let breaks = |byte: &u8| matches!(byte, b'\r' | b'\n' | b'\0');
+    if !value.iter().any(breaks) {
+        return Cow::Borrowed(value);
+    }
+    let lines = value.split(breaks).map(<[u8]>::trim_ascii);
+    let lines: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).collect();
+    Cow::Owned(lines.join(&b' '))
 }
 
 /// One header. The value has no white space around it.

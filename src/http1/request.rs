@@ -163,7 +163,9 @@ struct NotPlain;
 /// One blank between three words, and nothing before the first: the parser is more lenient.
 fn check_line(bytes: &[u8], method: &str, target: &str) -> Result<(), NotPlain> {
     let (method, target) = (method.as_bytes(), target.as_bytes());
-    let is_method = method.len() <= LONGEST_METHOD && method.iter().all(u8::is_ascii_uppercase);
+    let is_method = method.len() <= LONGEST_METHOD
+        && method != b"CONNECT"
+        && method.iter().all(u8::is_ascii_uppercase);
     let is_path = target.starts_with(b"/") && !target.starts_with(b"//");
     let is_line = bytes
         .strip_prefix(method)

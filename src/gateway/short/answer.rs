@@ -9,6 +9,7 @@ use crate::error::usual_reason;
 use crate::gateway::Ctx;
 use crate::gateway::early_request_filter::readable_id;
 use crate::http1::answer::Head;
+use crate::http1::unfolded;
 use crate::{hop_by_hop, request_id};
 
 /// What the head says besides what the upstream said.
@@ -67,16 +68,18 @@ pub(super) fn write(
         .flat_map(hop_by_hop::named_in)
         .collect();
     let has_no_length = head.status < 200 || head.status == 204;
+    let has_coding = head.values(bytes, "transfer-encoding").next().is_some();
     let mut has_length = false;
     let mut upstream_id = None;
     for field in &head.fields {
         let (written, value) = (field.name.get(bytes), field.value.get(bytes));
         let mut space = [0; 64];
         let name = lower_case(written, &mut space);
-        let redacted = attachment.redact_header(value);
-        let value = redacted.as_deref().unwrap_or(value);
+        let value = unfolded(value);
+        let redacted = attachment.redact_header(&value);
+        let value = redacted.as_deref().unwrap_or(&value);
         match &*name {
-            "content-length" if has_no_length || kind.is_chunked => continue,
+            "content-length" if has_no_length || has_coding => continue,
             "content-length" => {
                 let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
                 if !is_number || std::mem::replace(&mut has_length, true) {

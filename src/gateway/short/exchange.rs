@@ -16,6 +16,7 @@ use super::scratch::Scratch;
 use super::{CallerStream, answer, deadline};
 use crate::error::{Refusal, UpstreamFault};
 use crate::gateway::Ctx;
+use crate::http1::Doubt;
 use crate::http1::answer::Framing;
 use crate::http1::body::Body;
 
@@ -96,6 +97,8 @@ enum Answer {
     Head,
     Body(Body, Coding),
     Done,
+    /// It ends here, and isn't complete: the caller gets what came so far.
+    Broken(Doubt),
 }
 
 /// How the caller gets the body.
@@ -278,7 +281,8 @@ impl Exchange<'_> {
 
     /// Only when the caller has taken what came before.
     fn read_answer(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
-        if !self.scratch.to_caller.is_empty() || matches!(self.state.answer, Answer::Done) {
+        let is_over = matches!(self.state.answer, Answer::Done | Answer::Broken(_));
+        if !self.scratch.to_caller.is_empty() || is_over {
             return Ok(false);
         }
         self.scratch.from_upstream.reserve(READ);
@@ -321,7 +325,7 @@ impl Exchange<'_> {
                     }
                 }
                 Answer::Body(..) => return self.take_content(),
-                Answer::Done => return Ok(()),
+                Answer::Done | Answer::Broken(_) => return Ok(()),
             }
         }
     }
@@ -395,7 +399,8 @@ impl Exchange<'_> {
         let fed = match fed {
             Ok(fed) => fed,
             Err(doubt) => {
-                return Err(self.fail(UpstreamFault::Protocol, Some(Box::new(doubt))));
+                self.state.answer = Answer::Broken(doubt);
+                return Ok(());
             }
         };
         if let Err(refusal) = self.ctx.take_answer_bytes(content) {
@@ -427,10 +432,7 @@ impl Exchange<'_> {
     fn reply(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         let bytes = &mut self.scratch.to_caller;
         if bytes.is_empty() {
-            return match self.state.answer {
-                Answer::Done => Err(End::Done),
-                Answer::Head | Answer::Body(..) => Ok(false),
-            };
+            return self.replied(false);
         }
         let mut caller = Pin::new(&mut *self.caller);
         let failed = |e: io::Error| End::Caller("WriteError", Some(e.to_string()));
@@ -454,9 +456,16 @@ impl Exchange<'_> {
         bytes.clear();
         self.state.written = 0;
         self.state.bytes_out += std::mem::take(&mut self.state.content);
+        self.replied(true)
+    }
+
+    /// The caller has taken all there is.
+    fn replied(&mut self, has_moved: bool) -> Result<bool, End> {
         match self.state.answer {
             Answer::Done => Err(End::Done),
-            Answer::Head | Answer::Body(..) => Ok(true),
+            // As Pingora names it: the answer ended before its time.
+            Answer::Broken(doubt) => Err(self.fail(UpstreamFault::Closed, Some(Box::new(doubt)))),
+            Answer::Head | Answer::Body(..) => Ok(has_moved),
         }
     }
 }

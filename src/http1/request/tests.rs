@@ -71,6 +71,7 @@ fn request_in_doubt_is_not_plain() {
         "GET //h/a HTTP/1.1",
         "GET http://h/a HTTP/1.1",
         "CONNECT h:80 HTTP/1.1",
+        "CONNECT /a HTTP/1.1",
         "GET /a#b HTTP/1.1",
         "GET /a\\b HTTP/1.1",
         "GET /a\tb HTTP/1.1",

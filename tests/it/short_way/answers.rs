@@ -388,7 +388,6 @@ const ODD: &[(&str, bool)] = &[
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nraw",
         false,
     ),
-    ("HTTP/1.1 100 Continue\r\n\r\n", false),
     (
         "HTTP/1.1 100 Continue\r\nContent-Length: 5\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
         false,

@@ -102,16 +102,22 @@ pub fn differences(case: &Case, short: &Outcome, long: &Outcome) -> Vec<String> 
         format!("{:?}", short.canary),
         format!("{:?}", long.canary),
     );
-    check(
-        "requests",
-        short.seen.len().to_string(),
-        long.seen.len().to_string(),
-    );
-    check(
-        "upstream's connection kept",
-        short.is_kept.to_string(),
-        long.is_kept.to_string(),
-    );
+    // Pingora sends an idempotent request again that was answered in part, the short way doesn't.
+    if !case.breaks_off || short.seen.len() > long.seen.len() {
+        check(
+            "requests",
+            short.seen.len().to_string(),
+            long.seen.len().to_string(),
+        );
+    }
+    // Each way has connections of its own. One that Pingora wouldn't use again is never used again.
+    if short.is_kept {
+        check(
+            "upstream's connection kept",
+            short.is_kept.to_string(),
+            long.is_kept.to_string(),
+        );
+    }
     for (short, long) in short.heard.iter().zip(&long.heard) {
         check(
             "answer",
@@ -173,7 +179,11 @@ pub fn record(mut record: Value, breaks_off: bool) -> Value {
             *value = "varies".into();
         }
     }
+    // The words of the parser that found the fault.
+    fields.remove("cause");
     if breaks_off {
+        // Pingora may have sent it again.
+        fields.remove("attempts");
         fields.remove("bytes_in");
         fields.remove("bytes_out");
     }
