@@ -22,7 +22,8 @@ pub struct Outcome {
     /// How a canary fared afterwards: on the same connection, or on a new one.
     pub canary: End,
     pub seen: Vec<Seen>,
-    /// Whether the upstream's connection of the last request served the canary, too.
+    /// Whether the upstream's connection of the last request is kept. Each way has its own, so
+    /// that a canary may come on another one.
     pub is_kept: bool,
     /// The address of the upstream, which is in its requests.
     pub upstream: String,
@@ -164,6 +165,8 @@ const VARYING: &[&str] = &[
     "request_id",
     "peer",
     "upstream",
+    // In the words of the program that read the answer.
+    "cause",
 ];
 
 /// A log record without what differs each time; for those fields it only counts that they are there.

@@ -7,17 +7,18 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::caller::{Caller, End};
 use super::compare::{Outcome, differences, record};
 use super::generate::{Case, case};
-use super::scripted::{CANARY, Scripted};
+use super::scripted::{CANARY, Scripted, Seen};
 use super::{off, on, routes, signed};
 use crate::support::ati::Proxy;
-use crate::support::eventually;
 use crate::support::http::Client;
+use crate::support::{POLL, eventually};
 
 const SEED: u64 = 0x0ed9_2026;
 /// Callers at a time. Each has routes and an upstream of its own, so that nothing but its own
@@ -71,9 +72,9 @@ impl Side {
             canary = caller.canary(&head);
         }
         let seen = upstream.seen();
-        let last = seen.last().map(|seen| seen.connection);
-        let is_kept = last.is_none_or(|last| upstream.canaries().last() == Some(&last));
-        if canary == End::Open {
+        let is_kept = self.keeps(lane, &seen);
+        // A connection that was handed over stays with Pingora.
+        if canary == End::Open && case.is_plain {
             *kept = Some(caller);
         }
         Outcome {
@@ -84,6 +85,12 @@ impl Side {
             is_kept,
             upstream: upstream.address.to_string(),
         }
+    }
+
+    /// Whether the connection of the last request is kept.
+    fn keeps(&self, lane: usize, seen: &[Seen]) -> bool {
+        seen.last()
+            .is_none_or(|last| self.upstreams[lane].is_open(last.connection))
     }
 
     /// Log records and audit lines by the exchange that they belong to, and the others.
@@ -172,7 +179,15 @@ fn lane(
         for attempt in 0..=REPEATS {
             let id = format!("c{index:06}-{attempt}");
             let case = case(seed, index, lane, &id);
-            let [short, long] = [0, 1].map(|side| sides[side].run(lane, &case, &mut kept[side]));
+            let [mut short, mut long] =
+                [0, 1].map(|side| sides[side].run(lane, &case, &mut kept[side]));
+            // The upstream learns of the end of a connection a moment later.
+            let started = Instant::now();
+            while short.is_kept != long.is_kept && started.elapsed() < Duration::from_millis(500) {
+                std::thread::sleep(POLL);
+                short.is_kept = sides[0].keeps(lane, &short.seen);
+                long.is_kept = sides[1].keeps(lane, &long.seen);
+            }
             let found = differences(&case, &short, &long);
             if std::env::var_os("ATI_TEST_CASE").is_some() {
                 let steps = &case.steps;
@@ -210,7 +225,7 @@ fn lane(
 
 fn tell(title: &str, seed: u64, all: &[Difference]) -> String {
     let mut text = format!("{} {title} (seed {seed:#x})\n", all.len());
-    for one in all.iter().take(25) {
+    for one in all.iter().take(60) {
         text += &format!("  case {}: {}\n", one.index, one.what);
         for found in &one.found {
             text += &format!("    {found}\n");

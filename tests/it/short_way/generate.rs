@@ -44,6 +44,8 @@ pub struct Case {
     pub script: Vec<Answer>,
     /// On a connection of its own.
     pub is_fresh: bool,
+    /// All requests may take the short way.
+    pub is_plain: bool,
     /// The exchange breaks off while bytes are under way, so how many of them arrive depends on
     /// timing: one side's bytes begin with the other's.
     pub breaks_off: bool,
@@ -94,6 +96,7 @@ impl Maker<'_> {
             breaks_off: made.iter().any(|made| made.breaks_off),
             script: made.into_iter().map(|made| made.answer).collect(),
             is_fresh: false,
+            is_plain: requests.iter().all(|r| r.is_plain),
         }
     }
 

@@ -7,6 +7,8 @@ use crate::support::tokens::sign;
 pub struct Request {
     pub what: String,
     pub method: String,
+    /// The short way may serve it.
+    pub is_plain: bool,
     target: String,
     version: &'static str,
     lines: Vec<Vec<u8>>,
@@ -183,6 +185,7 @@ impl Request {
         let mut request = Request {
             what: format!("{method} {path}"),
             method: method.to_owned(),
+            is_plain: true,
             target: format!("{path}{}", rng.pick(QUERIES)),
             version: "HTTP/1.1",
             lines: Vec::new(),
@@ -247,6 +250,7 @@ impl Request {
 
     /// One thing that isn't as it should be, or that is at the edge of what is allowed.
     pub fn make_odd(&mut self, rng: &mut Rng) {
+        self.is_plain = false;
         match rng.below(12) {
             0 => self.odd_line(rng),
             1 => {
@@ -352,6 +356,7 @@ impl Request {
 /// A request that HTTP/1.1 allows, and that the short way leaves to Pingora.
 pub fn not_plain(rng: &mut Rng, lane: usize, id: &str) -> Request {
     let mut request = Request::plain(rng, lane, id);
+    request.is_plain = false;
     request.body.clear();
     request
         .lines

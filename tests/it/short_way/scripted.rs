@@ -1,6 +1,6 @@
 //! An upstream that plays a script, byte for byte, and keeps what it got.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
@@ -83,7 +83,8 @@ struct State {
     connections: usize,
     /// Answers that are being played.
     playing: usize,
-    open: usize,
+    /// Connections that the other side has not closed.
+    open: BTreeSet<usize>,
 }
 
 #[derive(Default)]
@@ -117,7 +118,7 @@ impl Scripted {
                 let shared = theirs.clone();
                 let number = shared.change(|state| {
                     state.connections += 1;
-                    state.open += 1;
+                    state.open.insert(state.connections);
                     state.connections
                 });
                 std::thread::spawn(move || {
@@ -129,7 +130,7 @@ impl Scripted {
                     };
                     while connection.serve() == Some(Then::Keep) {}
                     drop(connection);
-                    shared.change(|state| state.open -= 1);
+                    shared.change(|state| state.open.remove(&number));
                 });
             }
         });
@@ -158,7 +159,11 @@ impl Scripted {
     }
 
     pub fn open_connections(&self) -> usize {
-        self.shared.state.lock().unwrap().open
+        self.shared.state.lock().unwrap().open.len()
+    }
+
+    pub fn is_open(&self, connection: usize) -> bool {
+        self.shared.state.lock().unwrap().open.contains(&connection)
     }
 
     /// Waits until no answer is being played: what was to be closed is closed.
