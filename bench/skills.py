@@ -8,7 +8,7 @@ state changes meanwhile. Told are the first caller's median and 99th percentile 
 and the CPU time of one request of each kind.
 """
 
-import argparse, base64, hashlib, hmac, http.client, http.server, json, os, socket, statistics, subprocess, tempfile, threading, time
+import argparse, base64, hashlib, hmac, http.client, http.server, json, multiprocessing, os, socket, statistics, subprocess, tempfile, threading, time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,28 +75,28 @@ def skill_requests(n):
             ("GET", f"/skills/skill-{n}/bundle", None), ("POST", "/skills/resolve", {"scopes": [f"tool:p{n % 20}:*"], "include_content": True})]
 
 
-def busy(port, requests, stop, done):
+def busy(port, requests, stop):
     client = Client(port, "tool:p1:* tool:p2:* skill:skill-*")
     while not stop.is_set():
         for request in requests:
             client.ask(*request)
-            done.append(1)
 
 
 def measure(port, seconds, load):
-    stop, done = threading.Event(), []
-    threads = [threading.Thread(target=busy, args=(port, requests, stop, done)) for requests in load]
-    for thread in threads:
-        thread.start()
+    # Processes, so that what they read doesn't take the measuring caller's own time.
+    stop = multiprocessing.Event()
+    callers = [multiprocessing.Process(target=busy, args=(port, requests, stop)) for requests in load]
+    for caller in callers:
+        caller.start()
     client, times, end = Client(port, "tool:*"), [], time.monotonic() + seconds
     while time.monotonic() < end:
         begun = time.perf_counter()
         client.ask("POST", "/call", {"tool_name": "p0:t0", "args": {}})
         times.append(time.perf_counter() - begun)
     stop.set()
-    for thread in threads:
-        thread.join()
-    return times, len(done)
+    for caller in callers:
+        caller.join()
+    return times
 
 
 def cpu(pid):
@@ -130,7 +130,7 @@ def main():
             times = {name: [] for name in loads}
             for n in range(args.rounds):
                 for name in list(loads)[:: 1 if n % 2 else -1]:
-                    taken, _ = measure(port, args.seconds, loads[name])
+                    taken = measure(port, args.seconds, loads[name])
                     times[name].append(taken)
             every = {name: sorted(t for round in rounds for t in round) for name, rounds in times.items()}
             p99 = lambda sample: sample[int(len(sample) * 0.99)]
