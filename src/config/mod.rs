@@ -24,7 +24,7 @@ pub use conf::listener::{
 };
 pub use conf::{
     AuditSettings, FileSettings, KeyringSettings, Limits, LogFormat, LogSettings, McpSettings,
-    SkillRegistrySettings,
+    SkillRegistrySettings, SkillsOffer,
 };
 pub use environment::{Environment, VARIABLES, ati_dir};
 pub use flags::Flags;
