@@ -1,6 +1,7 @@
 //! Tools on this machine, without a proxy: its manifests and its keyring, limited by a session
 //! token where JWT keys are configured.
 
+mod listings;
 mod settings;
 
 use std::collections::BTreeMap;
@@ -32,6 +33,8 @@ use crate::request_id::RequestId;
 use crate::snapshot::{self, Snapshot};
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
+pub use listings::add_listing;
+use listings::listings;
 use settings::settings;
 
 /// Seconds for which a cached listing of tools is used without asking the server again.
@@ -429,22 +432,6 @@ fn build(settings: Settings, tool: Option<&str>) -> Result<Snapshot, Failure> {
 fn mcp_providers(catalog: &Catalog) -> impl Iterator<Item = &Arc<Provider>> {
     let all = catalog.providers().iter();
     all.filter(|provider| provider.mcp().is_some())
-}
-
-/// The listings that a catalogue was made with.
-fn listings(catalog: &Catalog) -> Listings {
-    mcp_providers(catalog)
-        .filter_map(|provider| {
-            let listing = catalog.listing(&provider.name)?;
-            Some((provider.name.clone(), listing.clone()))
-        })
-        .collect()
-}
-
-pub fn add_listing(snapshot: &Snapshot, provider: &Provider, listing: Listing) -> Snapshot {
-    let mut listings = listings(&snapshot.catalog);
-    listings.insert(provider.name.clone(), Arc::new(listing));
-    snapshot.with_listings(&listings)
 }
 
 /// The failure of a server that can't list its tools, so that none can be called.

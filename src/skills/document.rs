@@ -133,7 +133,7 @@ impl Skill {
         };
         match front {
             Some(front) => skill.take_front_matter(front),
-            None => skill.take_metadata(&written, metadata.is_some()),
+            None => skill.take_metadata(&written),
         }
         if skill.name.is_empty() {
             skill.name = folder.to_owned();
@@ -168,8 +168,8 @@ impl Skill {
         }
     }
 
-    fn take_metadata(&mut self, written: &Fields, is_there: bool) {
-        if is_there {
+    fn take_metadata(&mut self, written: &Fields) {
+        if written.0.is_some() {
             self.format = Format::LegacyToml;
         }
         self.name = written.text("name").unwrap_or_default();

@@ -101,8 +101,8 @@ fn unbuilt_endpoints_answer_501_only_after_admission() {
         .start();
     let token = bearer(&signer, &claims());
     for (method, path, what) in [
-        ("POST", "/skills/resolve", "/skills/resolve"),
-        ("GET", "/skills/x", "/skills/{name}"),
+        ("GET", "/skillati/x", "/skillati/{name}"),
+        ("GET", "/skillati/catalog", "/skillati/catalog"),
     ] {
         let refused = proxy.client().send(method, path, &[], b"");
         assert_eq!(

@@ -184,14 +184,10 @@ fn init_says_what_to_do_next() {
 fn commands_of_later_versions_say_so_in_one_line() {
     let dir = tempfile::tempdir().unwrap();
     for line in [
-        &["skill", "list"][..],
-        &["skills"],
-        &["skill", "install", "https://x/y.git", "--all"],
-        &["skillati", "catalog"],
+        &["skillati", "catalog"][..],
         &["assist", "--plan", "find a stock price"],
         &["assist"],
         &["plan", "execute", "plan.json", "--yes"],
-        &["provider", "install-skills", "x"],
         &["admin", "keys", "list"],
     ] {
         let output = ati(dir.path(), &[&["--output", "text"], line].concat());
@@ -205,7 +201,7 @@ fn commands_of_later_versions_say_so_in_one_line() {
         assert_eq!(text.lines().count(), 1, "{line:?}: {text}");
     }
     let help = stdout(&ati(dir.path(), &["--help"]));
-    for name in ["skill", "skillati", "assist", "plan"] {
+    for name in ["skillati", "assist", "plan"] {
         let named = |line: &&str| line.trim_start().starts_with(&format!("{name} "));
         let line = help
             .lines()

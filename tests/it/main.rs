@@ -41,6 +41,7 @@ mod run;
 mod security;
 mod signing;
 mod skillati;
+mod skills;
 mod ssrf;
 mod support;
 mod tools;

@@ -120,7 +120,7 @@ impl GitSource {
 
     fn looks_like_git(&self) -> bool {
         let url = &self.url;
-        let begins = ["https://", "http://", "ssh://", "git@"];
+        let begins = ["https://", "http://", "ssh://", "file://", "git@"];
         begins.iter().any(|begin| url.starts_with(begin)) || url.ends_with(".git")
     }
 
@@ -163,8 +163,13 @@ impl GitSource {
         if is_path {
             let path = Path::new(url).canonicalize();
             let path = path.map_err(|e| Failure::invalid(format!("'{url}'")).because(e))?;
-            let url = path.to_str().map(str::to_owned);
+            let url = path.to_str();
             let url = url.ok_or_else(|| Failure::invalid("the path is not UTF-8"))?;
+            // So that what is recorded is known to be a repository.
+            let url = match url.ends_with(".git") {
+                true => url.to_owned(),
+                false => format!("file://{url}"),
+            };
             return Ok(GitSource { url, ..self });
         }
         Ok(self)
