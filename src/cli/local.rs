@@ -20,7 +20,7 @@ use crate::auth::Identity;
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{TokenFault, Verifier};
 use crate::call::{self, Args, Context, Counting, Finished, Output};
-use crate::catalog::mcp::{Listing, Listings};
+use crate::catalog::mcp::Listing;
 use crate::catalog::{Catalog, Provider, ResultFormat, Tool, listing_cache};
 use crate::clock::unix_now;
 use crate::config::{Environment, Settings};

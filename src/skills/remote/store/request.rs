@@ -60,7 +60,7 @@ pub async fn send(
     }
 }
 
-/// What an answer says about an object. None: it is an error of another kind.
+/// What an answer says about an object; the inner error is any other status.
 pub async fn object(
     response: reqwest::Response,
     most: usize,
