@@ -25,7 +25,12 @@ pub(super) async fn answer(
     services: &Services,
 ) -> Result<Reply, Refusal> {
     let answered = read(builtin, request, identity, snapshot, services).await;
-    let answer = answered.map_err(|error| Refusal::RemoteSkill(Box::new(error)))?;
+    let answer = answered.map_err(|error| {
+        if let RemoteSkillError::Upstream(_) = &error {
+            tracing::warn!(request_id = %request.id, %error, "the skill registry failed");
+        }
+        Refusal::RemoteSkill(Box::new(error))
+    })?;
     Ok(reply(answer, &request.parts.headers))
 }
 
@@ -38,7 +43,8 @@ async fn read(
 ) -> Result<Answer, RemoteSkillError> {
     let reader = reader(snapshot, services)?;
     let viewer = viewer(identity, snapshot);
-    let mut segments = request.path().split('/').skip(2).map(|segment| {
+    // `/skillati/{name}/ref/{reference}`, and the reference may have slashes.
+    let mut segments = request.path().splitn(5, '/').skip(2).map(|segment| {
         let decoded = percent_decode_str(segment).decode_utf8_lossy();
         decoded.into_owned()
     });

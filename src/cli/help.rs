@@ -441,7 +441,8 @@ mod tests {
                             .trim_start_matches("-J, ")
                             .trim_start_matches("-h, ")
                             .trim_start_matches("-V, ")
-                            .starts_with(option)
+                            .strip_prefix(option)
+                            .is_some_and(|rest| !rest.starts_with('-'))
                     })
                 };
                 assert!(listed(global) && !listed(own), "{path} {option}:\n{help}");

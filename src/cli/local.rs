@@ -3,6 +3,7 @@
 
 mod callee;
 mod identity;
+mod listings;
 mod runfile;
 mod settings;
 
@@ -20,7 +21,7 @@ use super::{output, problem_failure, runtime};
 use crate::api::{self, ProviderSessions, RunningCalls, Services};
 use crate::auth::Identity;
 use crate::call::{self, Args, Context, Counting, Finished, Output};
-use crate::catalog::mcp::{Listing, Listings};
+use crate::catalog::mcp::Listing;
 use crate::catalog::{Catalog, Provider, ResultFormat, Tool, listing_cache};
 use crate::clock::unix_now;
 use crate::config::{Environment, Settings};
@@ -35,6 +36,8 @@ use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
 use callee::Callee;
 use identity::identify;
+pub use listings::add_listing;
+use listings::listings;
 pub use runfile::snapshot_of_runfile;
 use settings::settings;
 
@@ -420,22 +423,6 @@ fn build(settings: Settings, tool: Option<&str>) -> Result<Snapshot, Failure> {
 fn mcp_providers(catalog: &Catalog) -> impl Iterator<Item = &Arc<Provider>> {
     let all = catalog.providers().iter();
     all.filter(|provider| provider.mcp().is_some())
-}
-
-/// The listings that a catalogue was made with.
-fn listings(catalog: &Catalog) -> Listings {
-    mcp_providers(catalog)
-        .filter_map(|provider| {
-            let listing = catalog.listing(&provider.name)?;
-            Some((provider.name.clone(), listing.clone()))
-        })
-        .collect()
-}
-
-pub fn add_listing(snapshot: &Snapshot, provider: &Provider, listing: Listing) -> Snapshot {
-    let mut listings = listings(&snapshot.catalog);
-    listings.insert(provider.name.clone(), Arc::new(listing));
-    snapshot.with_listings(&listings)
 }
 
 /// The failure of a server that can't list its tools, so that none can be called.

@@ -24,7 +24,7 @@ pub use conf::listener::{
 };
 pub use conf::{
     AuditSettings, FileSettings, KeyringSettings, Limits, LogFormat, LogSettings, McpSettings,
-    SkillRegistrySettings,
+    SkillRegistrySettings, SkillsOffer,
 };
 pub use environment::{
     Environment, VARIABLES, agent_tools, ati_dir, cmp_folders, expanded_path, with_home,

@@ -251,7 +251,8 @@ fn remote(rest: &str) -> Option<Builtin> {
         Some((_, "refs")) => Some(Builtin::RemoteReferences),
         Some((_, more)) => more
             .strip_prefix("ref/")
-            .filter(|reference| is_segment(reference))
+            // References may be in folders.
+            .filter(|reference| !reference.is_empty())
             .map(|_| Builtin::RemoteReference),
         None => None,
     }

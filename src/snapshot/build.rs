@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{Snapshot, certificates, doors, keys, sandboxes};
+use super::{Snapshot, certificates, doors, keys, sandboxes, skill_registry};
 use crate::auth::signature::{Mode, SigningKeys};
 use crate::auth::token::{VerificationKey, Verifier};
 use crate::catalog::files::builtin_manifest;
@@ -113,6 +113,7 @@ impl Snapshot {
             certificates: Arc::new(certificates),
             ..assemble(settings, verifier, catalog, keyring)
         };
+        skill_registry::check(&snapshot, &mut report.warnings);
         // The first client is made now: a CA file that can't be read is reported at the start.
         let source = snapshot.settings.egress.source;
         if let Err(problem) = snapshot.clients.get(source) {

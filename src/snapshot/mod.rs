@@ -5,6 +5,7 @@ mod certificates;
 mod doors;
 mod keys;
 mod sandboxes;
+mod skill_registry;
 
 use std::sync::Arc;
 use std::time::SystemTime;

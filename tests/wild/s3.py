@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Uploads to moto's S3, which checks their signatures.
+"""Uploads to moto's S3, and a catalogue of skills in it. moto checks signatures.
 
 Usage: s3.py --ati BINARY, with a Python that has moto[s3,iam,server].
 """
@@ -108,12 +108,14 @@ def prepare(endpoint):
 def start_ati(binary, home, endpoint, key):
     (home / "manifests").mkdir()
     (home / "manifests/file_manager.toml").write_text(MANIFEST.format(endpoint=endpoint))
-    secrets = {"s3_id": key[0], "s3_secret": key[1], "s3_wrong": key[1][::-1]}
+    secrets = {"s3_id": key[0], "s3_secret": key[1], "s3_wrong": key[1][::-1],
+               "s3_access_key": key[0], "s3_secret_key": key[1]}
     (home / "credentials").write_text(json.dumps(secrets))
     (home / "credentials").chmod(0o600)
     ready = home / "ready"
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "ATI_DIR": str(home),
-                   "ATI_KEY_FILE": str(home / "none")}
+                   "ATI_KEY_FILE": str(home / "none"),
+                   "ATI_SKILL_REGISTRY": f"s3://uploads/team/skills?region=eu-west-1&endpoint={endpoint}"}
     log = (home / "log").open("w")
     proxy = subprocess.Popen([binary, "proxy", "--port", "0", "--ready-file", str(ready)],
                              env=environment, stderr=log, stdin=subprocess.DEVNULL)
@@ -181,6 +183,25 @@ def run(edge, endpoint, key):
     check("the answer has no credential", key[0] not in answer["error"] and key[1] not in answer["error"])
 
 
+def run_skills(edge, endpoint, key):
+    s3 = client("s3", endpoint, key)
+    document = "---\nname: {0}\ndescription: About {0}\n---\nText of {0}\n"
+    names = [f"skill-{n:04}" for n in range(1005)]
+    for name in names:
+        s3.put_object(Bucket="uploads", Key=f"team/skills/{name}/SKILL.md", Body=document.format(name).encode())
+    odd = "references/a b+ü&='~(1).md"
+    s3.put_object(Bucket="uploads", Key=f"team/skills/skill-0000/{odd}", Body="odd".encode())
+
+    def get(path):
+        with urllib.request.urlopen(f"{edge}/skillati/{path}") as answer:
+            return json.load(answer)
+    found = [skill["name"] for skill in get("catalog")["skills"]]
+    check(f"a bucket of {len(found)} skills is listed, page by page", found == names)
+    check("its files are found", get("skill-0000/resources")["resources"] == [odd])
+    check("an odd name is read", get(f"skill-0000/file?path={urllib.parse.quote(odd)}")["content"] == "odd")
+    check("a skill is read", get("skill-1004")["content"] == "Text of skill-1004\n")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--ati", required=True)
@@ -193,6 +214,7 @@ def main():
             home = pathlib.Path(folder)
             proxy, edge = start_ati(binary, home, endpoint, key)
             run(edge, endpoint, key)
+            run_skills(edge, endpoint, key)
             log = (home / "log").read_text() + (home / "audit.jsonl").read_text()
             check("log and audit have no credential", key[0] not in log and key[1] not in log)
             proxy.terminate()

@@ -20,6 +20,7 @@ use crate::api::call::UPSTREAM_URL;
 use crate::api::{Body, BodyError, Reply, ReplyBody, Request, Services, StreamError};
 use crate::auth::Identity;
 use crate::call;
+use crate::config::SkillsOffer;
 use crate::error::{Refusal, RpcError, RpcRefusal, Shortage, Success};
 use crate::mcp::{self, ClientRequest, Era, PARAM_PREFIX, Received};
 use crate::request_id::RequestId;
@@ -76,8 +77,14 @@ pub async fn answer(
         }
         Received::Nothing => return Ok(accepted()),
     };
-    exchange.knows_skills = request.knows_skills || knows_skills(headers, &request);
-    let begins_session = request.knows_skills && request.method == "initialize";
+    let offer = snapshot.settings.mcp.skills;
+    exchange.knows_skills = match offer {
+        SkillsOffer::Always => true,
+        SkillsOffer::Never => false,
+        SkillsOffer::Negotiated => request.knows_skills || knows_skills(headers, &request),
+    };
+    let begins_session =
+        offer == SkillsOffer::Negotiated && request.knows_skills && request.method == "initialize";
     check_params(headers, &request, snapshot).map_err(|error| refusal(request.refuse(error)))?;
     let mut reply = if request.progress_token.is_some() && accepts_events(headers) {
         let content_type = HeaderValue::from_static("text/event-stream");

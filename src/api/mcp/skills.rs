@@ -16,6 +16,7 @@ use crate::credential::UNRESERVED;
 use crate::error::RpcError;
 use crate::exec::files::content_type;
 use crate::mcp::{ClientRequest, Era, cursor_after, read_cursor, text_of};
+use crate::skills::remote::{Skill as RemoteSkill, Viewer};
 use crate::skills::served::{MOST_BYTES, SkillFiles};
 use crate::skills::{DOCUMENT, Skill, folder};
 
@@ -192,14 +193,8 @@ async fn candidates(exchange: &Exchange) -> BTreeMap<String, Candidate> {
         if let Ok(catalogue) = catalogue {
             let viewer = skillati::viewer(identity, snapshot);
             for skill in &catalogue.value.skills {
-                let name = &skill.entry.name;
-                let files = skill
-                    .files
-                    .as_ref()
-                    .filter(|_| viewer.sees(name, Some(skill)));
-                let files = files.filter(|files| files.is_loadable(name));
-                if let Some(files) = files {
-                    found.insert(name.clone(), Candidate::Remote(files.clone()));
+                if let Some(files) = remote_files(skill, &viewer) {
+                    found.insert(skill.entry.name.clone(), Candidate::Remote(files));
                 }
             }
         }
@@ -218,10 +213,24 @@ async fn find(name: &str, exchange: &Exchange) -> Result<Option<Served>, RpcErro
     if let Some(skill) = installed {
         return load(Candidate::Installed(skill.clone()), exchange).await;
     }
-    match candidates(exchange).await.remove(name) {
-        Some(candidate) => load(candidate, exchange).await,
-        None => Ok(None),
-    }
+    let Ok(reader) = skillati::reader(snapshot, &exchange.services) else {
+        return Ok(None);
+    };
+    let Ok(catalogue) = reader.catalogue().await else {
+        return Ok(None);
+    };
+    let viewer = skillati::viewer(identity, snapshot);
+    let skill = catalogue.value.find(name);
+    let files = skill.and_then(|skill| remote_files(skill, &viewer));
+    Ok(files.map(Served::Remote))
+}
+
+/// The files of a skill of the catalogue, if the caller sees it and its client can load it.
+fn remote_files(skill: &RemoteSkill, viewer: &Viewer<'_>) -> Option<Arc<SkillFiles>> {
+    let name = &skill.entry.name;
+    let files = skill.files.as_ref();
+    let files = files.filter(|files| viewer.sees(name, Some(skill)) && files.is_loadable(name));
+    files.cloned()
 }
 
 async fn load(candidate: Candidate, exchange: &Exchange) -> Result<Option<Served>, RpcError> {

@@ -121,7 +121,7 @@ fn of_registry(command: &Command) -> Result<Value, Failure> {
     }
     let find = |name: &str| snapshot.keyring.get(name).cloned();
     let access = Access::new(&snapshot.settings.skill_registry, &snapshot.clients, find);
-    let access = access.map_err(failure)?;
+    let access = access.map_err(failure)?.for_command();
     let (scopes, catalog) = (&identity.scopes, &snapshot.catalog);
     let viewer = Viewer {
         grants: Grants::to_see(scopes, catalog),

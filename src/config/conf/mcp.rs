@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use serde::Deserialize;
 use url::Url;
 
 use super::value::{Plain, Positive, raw_section};
@@ -12,7 +13,19 @@ raw_section! {
         authorization_servers: Plain<Vec<String>>,
         resource: Plain<String>,
         page_size: Positive,
+        skills: Plain<SkillsOffer>,
     }
+}
+
+/// Which clients of `/mcp` are offered skills.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SkillsOffer {
+    /// Those that say that they know the extension.
+    #[default]
+    Negotiated,
+    Always,
+    Never,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +38,7 @@ pub struct McpSettings {
     pub resource: Option<Url>,
     /// Tools on one page of a list.
     pub page_size: usize,
+    pub skills: SkillsOffer,
 }
 
 impl Default for McpSettings {
@@ -35,6 +49,7 @@ impl Default for McpSettings {
             resource: None,
             // More than most catalogues have: clients that don't read further pages see every tool.
             page_size: 1000,
+            skills: SkillsOffer::default(),
         }
     }
 }
@@ -75,6 +90,7 @@ impl RawMcp {
             authorization_servers: servers,
             resource,
             page_size: self.page_size.unwrap_or(default.page_size),
+            skills: self.skills.unwrap_or_default(),
         }
     }
 }

@@ -23,7 +23,7 @@ pub use files::FileSettings;
 pub use keyring::KeyringSettings;
 pub use limits::Limits;
 pub use log::{LogFormat, LogSettings};
-pub use mcp::McpSettings;
+pub use mcp::{McpSettings, SkillsOffer};
 pub(super) use server::{ServerSettings, default_upgrade_socket};
 pub use skill_registry::SkillRegistrySettings;
 pub use tools::ToolSettings;

@@ -10,6 +10,7 @@ use super::files::Files;
 use super::proxy::Proxy;
 use super::registry::Registry;
 use super::slot::Slot;
+use super::source::Report;
 use super::store::{ACCESS_KEY, Folder, GCS_KEY, Gcs, S3, SECRET_KEY, Store, TokenCache, Web};
 use super::{Reader, Source};
 use crate::config::SkillRegistrySettings;
@@ -26,6 +27,7 @@ pub struct Access {
     index_objects: Vec<String>,
     pub(super) refresh: Duration,
     pub(super) cache_bytes: usize,
+    report: Report,
 }
 
 enum Credentials {
@@ -65,7 +67,16 @@ impl Access {
             index_objects: settings.index_objects.clone(),
             refresh: settings.refresh,
             cache_bytes: settings.cache_bytes,
+            report: Report::Operator,
         })
+    }
+
+    /// For a command, which is silent where it succeeds.
+    pub fn for_command(self) -> Self {
+        Access {
+            report: Report::Verbose,
+            ..self
+        }
     }
 
     /// Whether a registry wants credentials of the keyring.
@@ -127,6 +138,7 @@ impl Access {
         Source::Store {
             store,
             index_objects: self.index_objects.clone(),
+            report: self.report,
         }
     }
 }

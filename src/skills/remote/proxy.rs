@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use http::Method;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, StatusCode};
 use serde::Deserialize;
 use url::Url;
 
@@ -71,7 +71,7 @@ impl Proxy {
             path => (format!("{skill}/file"), format!("path={}", segment(path))),
         };
         let response = self.ask(&place, &query, None).await?;
-        if response.status() == StatusCode::NOT_FOUND {
+        if response.status() == 404 {
             return Ok(Got::Missing);
         }
         let content = if query.is_empty() {
@@ -91,7 +91,7 @@ impl Proxy {
     pub async fn resources(&self, skill: &str) -> Result<Vec<String>, RemoteSkillError> {
         let place = format!("{}/resources", segment(skill));
         let response = self.ask(&place, "", None).await?;
-        if response.status() == StatusCode::NOT_FOUND {
+        if response.status() == 404 {
             return Err(RemoteSkillError::NoSuchSkill(skill.to_owned()));
         }
         Ok(get_json::<Resources>(response).await?.resources)

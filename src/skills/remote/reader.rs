@@ -10,6 +10,7 @@ use super::files::File;
 use super::slot::{Check, Served};
 use super::store::Got;
 use crate::error::RemoteSkillError;
+use crate::telemetry::metrics::METRICS;
 
 /// The name under which the list of a skill's files is kept; no path has this form.
 const LISTING: &str = "//listing";
@@ -35,8 +36,14 @@ impl Reader {
         let source = self.source.clone();
         let make = move |old: Option<Arc<Catalogue>>| async move {
             let read = source.catalogue(old.as_deref()).await;
-            if let Err(error) = &read {
-                tracing::warn!(%error, stale = old.is_some(), "the skill registry can't be read");
+            METRICS.skill_registry_read(match &read {
+                Ok(Some(_)) => "changed",
+                Ok(None) => "unchanged",
+                Err(_) => "failed",
+            });
+            // Without an old one, callers learn it themselves.
+            if let (Err(error), true) = (&read, old.is_some()) {
+                tracing::warn!(%error, "the skill registry can't be read; the old catalogue is served");
             }
             read
         };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::catalogue::{Catalogue, Entry, Origin, Skill, read_index};
 use super::path::resolve;
@@ -24,8 +24,27 @@ pub enum Source {
     Store {
         store: Store,
         index_objects: Vec<String>,
+        report: Report,
     },
     Proxy(Proxy),
+}
+
+/// Who learns what can't be used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Report {
+    /// The log of the server.
+    Operator,
+    /// None at the usual level: a command that succeeds writes nothing but its result.
+    Verbose,
+}
+
+impl Report {
+    fn tell(self, place: &str, error: &dyn std::fmt::Display, what: &str) {
+        match self {
+            Report::Operator => warn!(place, %error, "{what}"),
+            Report::Verbose => debug!(place, %error, "{what}"),
+        }
+    }
 }
 
 impl Source {
@@ -34,12 +53,13 @@ impl Source {
         &self,
         old: Option<&Catalogue>,
     ) -> Result<Option<Catalogue>, RemoteSkillError> {
-        let (store, index_objects) = match self {
+        let (store, index_objects, report) = match self {
             Source::Proxy(proxy) => return proxy.catalogue(old).await,
             Source::Store {
                 store,
                 index_objects,
-            } => (store, index_objects),
+                report,
+            } => (store, index_objects, *report),
         };
         for object in index_objects {
             let known = match old.map(|old| &old.origin) {
@@ -49,13 +69,13 @@ impl Source {
             match store.get(object, known, LARGEST_INDEX).await? {
                 Got::Unchanged => return Ok(None),
                 Got::Missing => {}
-                Got::Found(found) => match from_index(object, found).await {
+                Got::Found(found) => match from_index(object, found, report).await {
                     Ok(catalogue) => return Ok(Some(catalogue)),
-                    Err(error) => warn!(object, error, "an index of skills can't be used"),
+                    Err(error) => report.tell(object, &error, "an index of skills can't be used"),
                 },
             }
         }
-        from_listing(store, old).await
+        from_listing(store, old, report).await
     }
 
     /// A file. What SKILL.md of a proxy gives is without its front matter.
@@ -103,7 +123,11 @@ fn resource(path: &str) -> Option<String> {
     is_file.then_some(place.path)
 }
 
-async fn from_index(object: &str, found: Object) -> Result<Catalogue, &'static str> {
+async fn from_index(
+    object: &str,
+    found: Object,
+    report: Report,
+) -> Result<Catalogue, &'static str> {
     let Object { content, tag } = found;
     let (skills, unusable) = match content.len() <= SMALL_INDEX {
         true => read_index(&content)?,
@@ -112,7 +136,8 @@ async fn from_index(object: &str, found: Object) -> Result<Catalogue, &'static s
             .map_err(|_| "reading it was given up")??,
     };
     if unusable > 0 {
-        warn!(object, unusable, "the index has skills that can't be used");
+        let error = format!("{unusable} of them have no usable name or form");
+        report.tell(object, &error, "skills of the index are skipped");
     }
     let object = object.to_owned();
     Ok(Catalogue::new(skills, Origin::Index { object, tag }))
@@ -130,6 +155,7 @@ struct Folder {
 async fn from_listing(
     store: &Store,
     old: Option<&Catalogue>,
+    report: Report,
 ) -> Result<Option<Catalogue>, RemoteSkillError> {
     let Some(listed) = store.list("").await? else {
         let what = "it has no index that can be used, and can't be listed";
@@ -156,7 +182,7 @@ async fn from_listing(
         let metadata_same = !folder.has_metadata || same(&format!("{name}/{METADATA}"));
         let known = before.and_then(|(old, _)| old.find(&name));
         let known = known.filter(|_| document_same && metadata_same).cloned();
-        read(store, name, folder, known)
+        read(store, name, folder, known, report)
     });
     let skills = futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS);
     let skills: Vec<Option<Skill>> = skills.try_collect().await?;
@@ -189,6 +215,7 @@ async fn read(
     name: String,
     mut folder: Folder,
     known: Option<Skill>,
+    report: Report,
 ) -> Result<Option<Skill>, RemoteSkillError> {
     folder.resources.sort();
     if let Some(known) = known {
@@ -213,7 +240,7 @@ async fn read(
             Ok(Some(Skill::new(entry, Some(folder.resources), None)))
         }
         Err(fault) => {
-            warn!(skill = name, error = %fault, "a skill of the registry is skipped");
+            report.tell(&name, &fault, "a skill of the registry is skipped");
             Ok(None)
         }
     }

@@ -86,6 +86,8 @@ metrics! {
         "Requests by route, method and status class.";
     signatures: Counter "ati_signatures_total" ["mode", "reason"]
         "Checked signatures by the mode and the verdict, `valid` or what is wrong, in every mode.";
+    skill_registry: Counter "ati_skill_registry_reads_total" ["result"]
+        "Looks at the catalogue of the skill registry: `changed`, `unchanged` or `failed`.";
     spool: Gauge "ati_spool_bytes" []
         "Disk space that bodies and answers of calls take, of `max_spool_bytes`.";
     tool_calls: Counter "ati_tool_calls_total" ["provider", "tool", "outcome"]
@@ -132,6 +134,11 @@ impl Metrics {
     /// The metrics of one tool, to be kept with it.
     pub fn tool(&self, provider: &str, tool: &str) -> ToolMetrics {
         ToolMetrics::new(provider, tool)
+    }
+
+    /// `result` is one of those of the table.
+    pub fn skill_registry_read(&self, result: &'static str) {
+        self.table.skill_registry.with([result]).inc();
     }
 
     pub fn audit_lost(&self, lines: u64) {

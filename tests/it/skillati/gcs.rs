@@ -191,7 +191,7 @@ fn bucket_that_stays_busy_is_a_bad_gateway_without_its_words() {
     let bucket = Bucket::of(&[]);
     bucket.busy.store(100, SeqCst);
     let (_google, proxy) = started(&bucket, 3600);
-    let expected = "Skill registry error: it answered 503 Service Unavailable";
+    let expected = "Skill registry error: it answered 503 (Service Unavailable)";
     let refused = refusal(&proxy, "/skillati/catalog");
     assert_eq!(refused, (502, expected.to_owned()));
     // Later callers learn it at once, without a request.

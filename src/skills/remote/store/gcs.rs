@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use serde::Deserialize;
 use url::Url;
 
@@ -122,7 +122,7 @@ impl Gcs {
     ) -> Result<reqwest::Response, RemoteSkillError> {
         let token = self.token().await?;
         let response = self.ask_with(&token, url, known).await?;
-        let refused = response.status() == StatusCode::UNAUTHORIZED;
+        let refused = response.status() == 401;
         if refused && self.tokens.invalidate(self.key, &token) {
             let token = self.token().await?;
             return self.ask_with(&token, url, known).await;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use http::Method;
 use http::header::{ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
-use http::{Method, StatusCode};
 use percent_encoding::utf8_percent_encode;
 use serde::de::DeserializeOwned;
 use url::Url;
@@ -52,7 +52,7 @@ pub async fn send(
         let sent = client.execute(request).await;
         let response = sent.map_err(|e| failed(egress::failed(&e, &url.origin()).to_string()))?;
         let status = response.status();
-        let is_busy = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
+        let is_busy = status == 429 || status.is_server_error();
         match pauses.next().filter(|_| is_busy) {
             Some(pause) => tokio::time::sleep(*pause).await,
             None => return Ok(response),
@@ -60,20 +60,19 @@ pub async fn send(
     }
 }
 
-/// What an answer says about an object. None: it is an error of another kind.
+/// What an answer says about an object; the inner error is any other status.
 pub async fn object(
     response: reqwest::Response,
     most: usize,
-) -> Result<Result<Got, StatusCode>, RemoteSkillError> {
-    let status = response.status();
-    Ok(match status {
-        StatusCode::OK => {
+) -> Result<Result<Got, u16>, RemoteSkillError> {
+    Ok(match response.status().as_u16() {
+        200 => {
             let tag = tag(response.headers());
             let content = body(response, most).await?;
             Ok(Got::Found(Object { content, tag }))
         }
-        StatusCode::NOT_MODIFIED => Ok(Got::Unchanged),
-        StatusCode::NOT_FOUND => Ok(Got::Missing),
+        304 => Ok(Got::Unchanged),
+        404 => Ok(Got::Missing),
         other => Err(other),
     })
 }
@@ -88,8 +87,8 @@ pub async fn body(response: reqwest::Response, most: usize) -> Result<Vec<u8>, R
 pub async fn get_json<T: DeserializeOwned>(
     response: reqwest::Response,
 ) -> Result<T, RemoteSkillError> {
-    let status = response.status();
-    if status != StatusCode::OK {
+    let status = response.status().as_u16();
+    if status != 200 {
         return Err(answered(status));
     }
     let body = body(response, LONGEST_ANSWER).await?;
@@ -97,8 +96,8 @@ pub async fn get_json<T: DeserializeOwned>(
 }
 
 pub async fn get_text(response: reqwest::Response) -> Result<String, RemoteSkillError> {
-    let status = response.status();
-    if status != StatusCode::OK {
+    let status = response.status().as_u16();
+    if status != 200 {
         return Err(answered(status));
     }
     let body = body(response, LONGEST_ANSWER).await?;
@@ -106,9 +105,15 @@ pub async fn get_text(response: reqwest::Response) -> Result<String, RemoteSkill
 }
 
 /// A status that ends a request. The body isn't told: it may repeat what was sent.
-pub fn answered(status: StatusCode) -> RemoteSkillError {
-    let reason = status.canonical_reason().unwrap_or_default();
-    failed(format!("it answered {} {reason}", status.as_u16()).trim_end())
+pub fn answered(status: u16) -> RemoteSkillError {
+    let reason = match status {
+        401 => " (Unauthorized)",
+        403 => " (Forbidden)",
+        429 => " (Too Many Requests)",
+        503 => " (Service Unavailable)",
+        _ => "",
+    };
+    failed(format!("it answered {status}{reason}"))
 }
 
 /// Asks only for what has changed.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 use sha2::{Digest as _, Sha256};
 use url::Url;
@@ -51,8 +51,8 @@ impl S3 {
             let page: String = page.map(|t| format!("continuation-token={t}&")).collect();
             let query = format!("?{page}encoding-type=url&list-type=2&prefix={whole}");
             let response = self.ask(&self.url(&query)?, None).await?;
-            let text = match response.status() {
-                StatusCode::OK => get_text(response).await?,
+            let text = match response.status().as_u16() {
+                200 => get_text(response).await?,
                 status => return Err(explained(status)),
             };
             found.extend(listed(&text, &self.bucket.prefix));
@@ -117,10 +117,10 @@ impl S3 {
 }
 
 /// S3 hides what may not be listed behind 403.
-fn explained(status: StatusCode) -> RemoteSkillError {
+fn explained(status: u16) -> RemoteSkillError {
     match status {
-        StatusCode::FORBIDDEN => failed(format!(
-            "it answered 403 Forbidden: '{ACCESS_KEY}' may not read it, or the region is another"
+        403 => failed(format!(
+            "it answered 403 (Forbidden): '{ACCESS_KEY}' may not read it, or the region is another"
         )),
         other => answered(other),
     }
