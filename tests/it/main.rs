@@ -3,6 +3,7 @@
 
 mod answers;
 mod arch;
+mod atip;
 mod audit;
 mod captures;
 mod causes;

@@ -61,7 +61,8 @@ fn option(arg: &Arg) -> Value {
 
 fn parameter(arg: &Arg) -> Map<String, Value> {
     let mut shown = Map::new();
-    shown.insert("name".into(), arg.get_id().as_str().into());
+    let name = arg.get_long().unwrap_or_else(|| arg.get_id().as_str());
+    shown.insert("name".into(), name.into());
     let choices: Vec<Value> = arg
         .get_possible_values()
         .iter()

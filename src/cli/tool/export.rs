@@ -145,8 +145,16 @@ mod tests {
         assert_eq!(metadata.commands[0].path, ["run", "p:wipe"]);
         assert_eq!(metadata.commands[0].effects.destructive, Some(true));
         let shown = &document["commands"]["run"]["commands"]["p:wipe"];
-        assert_eq!(shown["options"][0]["required"], true);
-        assert_eq!(shown["options"][1]["type"], "enum");
-        assert_eq!(shown["options"][2]["type"], "string");
+        let options = shown["options"].as_array().unwrap();
+        let kind = |name: &str| {
+            let option = options
+                .iter()
+                .find(|option| option["name"] == name)
+                .unwrap();
+            (option["type"].as_str().unwrap(), option["required"] == true)
+        };
+        assert_eq!(kind("id"), ("integer", true));
+        assert_eq!(kind("how"), ("enum", false));
+        assert_eq!(kind("deep"), ("string", false));
     }
 }

@@ -26,6 +26,12 @@ pub fn check(words: &[String], variables: impl Iterator<Item = usize>) -> Result
             LONGEST_WORD - 1
         )));
     }
+    if let Some(place) = words.iter().position(|word| word.contains('\0')) {
+        return Err(CliError::TooLong(format!(
+            "word {} has a NUL byte, which no word of a program can have",
+            place + 1
+        )));
+    }
     let words = words.iter().map(String::len).chain(variables);
     let total: usize = words.map(|length| length + 1 + POINTER).sum();
     let most = most();
