@@ -111,12 +111,8 @@ fn seeds_runfile_works_over_call_mcp_and_run() {
     assert_eq!(over_mcp["structuredContent"], found);
     assert_eq!(over_mcp["content"][1]["text"], "stderr:\nsearching");
     let tools = rpc(&proxy, "tools/list", json!({}));
-    let scale = tools["tools"].as_array().unwrap().iter();
-    let scale = scale
-        .filter(|tool| tool["name"] == "proj:scale")
-        .next()
-        .unwrap()
-        .clone();
+    let mut scale = tools["tools"].as_array().unwrap().iter();
+    let scale = scale.find(|tool| tool["name"] == "proj:scale").unwrap();
     let schema = &scale["inputSchema"];
     assert_eq!(schema["required"], json!(["service", "replicas"]));
     assert_eq!(schema["properties"]["replicas"]["type"], "integer");
@@ -264,12 +260,8 @@ fn readonly_provider_offers_safe_functions_only() {
     assert_eq!(result(&proxy, "proj:look", json!({})), json!("looked"));
     assert_eq!(proxy.call(None, "proj:change", json!({})).status, 404);
     let tools = rpc(&proxy, "tools/list", json!({}));
-    let look = tools["tools"].as_array().unwrap().iter();
-    let look = look
-        .filter(|tool| tool["name"] == "proj:look")
-        .next()
-        .unwrap()
-        .clone();
+    let mut look = tools["tools"].as_array().unwrap().iter();
+    let look = look.find(|tool| tool["name"] == "proj:look").unwrap();
     assert_eq!(look["annotations"]["readOnlyHint"], true);
 }
 
