@@ -59,7 +59,7 @@ pub struct Command {
     pub description: String,
     pub arguments: Vec<Parameter>,
     pub options: Vec<Parameter>,
-    /// Of the command, with those of the tool as a whole and of the commands above it.
+    /// Of the command, with those of the tool as a whole.
     pub effects: Effects,
     pub examples: Vec<Value>,
 }
@@ -102,10 +102,11 @@ impl Metadata {
         if let Some(table) = o.get("commands") {
             let mut tree = Tree {
                 strict,
+                tool: &effects,
                 found,
                 commands: &mut commands,
             };
-            tree.read(table, "commands", &[], &effects);
+            tree.read(table, "commands", &[], None);
         }
         let options = o.objects("globalOptions", found).into_iter();
         let global_options = options
@@ -262,12 +263,14 @@ impl Authentication {
 /// Walks `commands`, and collects its leaves.
 struct Tree<'a> {
     strict: bool,
+    /// The effects of the tool as a whole.
+    tool: &'a Effects,
     found: &'a mut Findings,
     commands: &'a mut Vec<Command>,
 }
 
 impl Tree<'_> {
-    fn read(&mut self, table: &Value, place: &str, path: &[String], above: &Effects) {
+    fn read(&mut self, table: &Value, place: &str, path: &[String], above: Option<&Effects>) {
         if path.len() > DEEPEST {
             let message = format!("there are more than {DEEPEST} levels of commands");
             self.found.problem(place, message);
@@ -290,7 +293,13 @@ impl Tree<'_> {
         }
     }
 
-    fn read_command(&mut self, value: &Value, place: &str, path: Vec<String>, above: &Effects) {
+    fn read_command(
+        &mut self,
+        value: &Value,
+        place: &str,
+        path: Vec<String>,
+        above: Option<&Effects>,
+    ) {
         let before = self.found.problems.len();
         let Some(mut o) = Object::open(value, place, self.found) else {
             return;
@@ -301,11 +310,13 @@ impl Tree<'_> {
         }
         let own = o.get("effects");
         let own = own.map(|it| Effects::read(it, &o.place("effects"), self.found));
-        let effects = above.with_command(&own.unwrap_or_default());
+        // A group's effects are often those of all its commands together, so they count only for
+        // commands that say nothing themselves.
+        let own = own.or_else(|| above.cloned());
         if let Some(below) = o.get("commands")
             && below.as_object().is_none_or(|below| !below.is_empty())
         {
-            self.read(below, &o.place("commands"), &path, &effects);
+            self.read(below, &o.place("commands"), &path, own.as_ref());
             return;
         }
         let arguments = o.objects("arguments", self.found);
@@ -324,8 +335,8 @@ impl Tree<'_> {
             description,
             arguments,
             options,
-            effects,
-            examples: read_examples(&mut o, found),
+            effects: self.tool.with_command(&own.unwrap_or_default()),
+            examples: o.items("examples", found).to_vec(),
         };
         o.finish(found);
         if self.commands.len() >= MOST_COMMANDS {
@@ -337,12 +348,93 @@ impl Tree<'_> {
     }
 }
 
-/// Texts, or objects with a `command`.
-fn read_examples(o: &mut Object<'_>, found: &mut Findings) -> Vec<Value> {
-    o.items("examples", found).to_vec()
-}
-
 /// The empty name is that of the root command.
 fn is_command_name(name: &str) -> bool {
     !name.starts_with('-') && !name.contains(|c: char| c.is_whitespace() || c.is_control())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(document: Value) -> (Option<Metadata>, Findings) {
+        let mut found = Findings::default();
+        (Metadata::read(&document, &mut found), found)
+    }
+
+    fn with(more: Value) -> Value {
+        let mut document = json!({
+            "atip": {"version": "0.6", "features": ["trust-v1"]}, "name": "t", "version": "1",
+            "description": "d",
+        });
+        let members = document.as_object_mut().unwrap();
+        members.extend(more.as_object().unwrap().clone());
+        document
+    }
+
+    #[test]
+    fn leaf_has_the_effects_of_the_tool_and_its_own_but_not_those_of_its_group() {
+        let (metadata, found) = read(with(json!({
+            "effects": {"network": true},
+            "commands": {"space": {
+                "description": "g", "effects": {"destructive": true, "idempotent": true},
+                "commands": {
+                    "list": {"description": "l", "effects": {"destructive": false}},
+                    "other": {"description": "o"},
+                    "": {"description": "The group itself"},
+                },
+            }},
+        })));
+        assert!(found.is_empty(), "{found:?}");
+        let commands = metadata.unwrap().commands;
+        let effects = |n: usize| serde_json::to_value(&commands[n].effects).unwrap();
+        assert_eq!(effects(0), json!({"network": true, "destructive": false}));
+        let groups = json!({"network": true, "destructive": true, "idempotent": true});
+        assert_eq!(effects(1), groups);
+        assert_eq!(commands[2].path, ["space"]);
+    }
+
+    #[test]
+    fn document_without_a_required_field_is_no_metadata() {
+        for missing in ["atip", "name", "version", "description"] {
+            let mut document = with(json!({}));
+            document.as_object_mut().unwrap().remove(missing);
+            let (metadata, found) = read(document);
+            assert!(metadata.is_none() && found.problems.len() == 1, "{missing}");
+        }
+        assert!(read(json!([])).0.is_none());
+        assert!(read(with(json!({"name": "a/b"}))).0.is_none());
+    }
+
+    #[test]
+    fn command_with_a_mistake_is_left_out_and_the_others_stay() {
+        let (metadata, found) = read(with(json!({"commands": {
+            "bad": {"description": "d", "options": [{"name": "x", "flags": [], "type": "string"}]},
+            "good": {"description": "d"},
+        }})));
+        assert_eq!(metadata.unwrap().commands.len(), 1);
+        assert_eq!(found.problems.len(), 1);
+    }
+
+    #[test]
+    fn hash_that_cannot_be_read_matches_no_program() {
+        let (metadata, found) = read(with(json!({"binary": {"hash": "md5:00"}})));
+        assert_eq!(metadata.unwrap().hash, Some(Hash(String::new())));
+        assert_eq!(found.problems.len(), 1);
+        let hash = format!("sha256:{}", "AB".repeat(32));
+        assert_eq!(Hash::parse(&hash).unwrap().0, "ab".repeat(32));
+        assert_eq!(Hash::parse(&"ab".repeat(32)), None);
+    }
+
+    #[test]
+    fn commands_nested_without_end_are_refused() {
+        let mut command = json!({"description": "leaf"});
+        for _ in 0..60 {
+            command = json!({"description": "d", "commands": {"x": command}});
+        }
+        let (metadata, found) = read(with(json!({"commands": {"x": command}})));
+        assert!(metadata.unwrap().commands.is_empty());
+        assert!(found.problems[0].to_string().contains("levels of commands"));
+    }
 }

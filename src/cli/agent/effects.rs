@@ -1,6 +1,6 @@
 //! What each command does. A test asks for a row for every command that does something.
 
-use crate::catalog::effects::{Cost, Effects, Estimate, Filesystem, Input, Interactive, RunTime};
+use crate::catalog::effects::{Cost, Effects, Estimate, Filesystem, Input, Interactive};
 
 /// The effects of a command, by its words. A row holds for the commands below it, too, unless they
 /// have their own.
@@ -44,7 +44,7 @@ const ROWS: &[Row] = &[
     ("auth", || over_network(reads())),
     ("sign", prints),
     ("audit", reads),
-    ("proxy", || serves(over_network(writes(reads())))),
+    ("proxy", || over_network(writes(reads()))),
     ("status", reads),
     ("reload", || Effects {
         modifies: vec!["running proxy".to_owned()],
@@ -52,7 +52,7 @@ const ROWS: &[Row] = &[
     }),
     ("check", reads),
     ("doctor", || programs(over_network(reads()))),
-    ("demo", || serves(over_network(writes(reads())))),
+    ("demo", || over_network(writes(reads()))),
     ("init", || creates("ATI folder")),
     ("key list", reads),
     ("key set", || from_stdin(modifies("credential"))),
@@ -76,7 +76,7 @@ const ROWS: &[Row] = &[
     ("version", prints),
     ("completions", prints),
     ("man", || writes(prints())),
-    ("mcp", || serves(anything())),
+    ("mcp", anything),
     ("skill", || once(over_network(writes(reads())))),
     ("skillati", || over_network(reads())),
     ("assist", || over_network(reads())),
@@ -190,17 +190,6 @@ fn from_stdin(effects: Effects) -> Effects {
             stdin: Some(Input::Optional),
             prompts: Some(true),
             tty: Some(false),
-        }),
-        ..effects
-    }
-}
-
-/// Until it is stopped.
-fn serves(effects: Effects) -> Effects {
-    Effects {
-        duration: Some(RunTime {
-            typical: Some("until it is stopped".to_owned()),
-            timeout: None,
         }),
         ..effects
     }

@@ -12,7 +12,6 @@ use clap::{Arg, ArgAction, Command};
 use serde_json::{Map, Value, json};
 
 use super::{help, output};
-use crate::catalog::effects::Effects;
 
 /// The revision of ATIP that is written.
 pub const VERSION: &str = "0.6";
@@ -101,6 +100,17 @@ impl Filter {
         Some(Ok(filter))
     }
 
+    fn to_json(&self) -> Value {
+        let mut members = Map::new();
+        if let Some(commands) = &self.commands {
+            members.insert("commands".into(), json!(commands));
+        }
+        if let Some(depth) = self.depth {
+            members.insert("depth".into(), depth.into());
+        }
+        members.into()
+    }
+
     fn wants(&self, path: &str) -> bool {
         self.commands.as_ref().is_none_or(|wanted| {
             let below = |one: &str, other: &str| {
@@ -142,10 +152,7 @@ fn document(filter: &Filter) -> Result<Value, String> {
         let (total, leaves) = (all.leaves, included.leaves);
         let members = document.as_object_mut().map(|members| {
             members.insert("partial".into(), true.into());
-            members.insert(
-                "filter".into(),
-                json!({"commands": filter.commands, "depth": filter.depth}),
-            );
+            members.insert("filter".into(), filter.to_json());
             members.insert("totalCommands".into(), total.into());
             members.insert("includedCommands".into(), leaves.into());
             if leaves < total {
@@ -292,7 +299,6 @@ fn patterns() -> Value {
 
 /// Tools of the catalogue as commands below `ati run`.
 pub fn of_tools(tools: Map<String, Value>) -> Value {
-    let whole = effects::of("run").unwrap_or_default();
     let run = json!({"description": "Call a tool", "commands": tools});
     json!({
         "atip": VERSION,
@@ -302,7 +308,6 @@ pub fn of_tools(tools: Map<String, Value>) -> Value {
         "trust": {"source": "native"},
         "commands": {"run": run},
         "authentication": authentication(),
-        "effects": Effects { duration: whole.duration, ..Effects::default() },
     })
 }
 
