@@ -107,7 +107,13 @@ impl Intent {
                 None => patterns.push(pattern),
                 Some(text) => match expression(text) {
                     Ok(expression) => expressions.push(expression),
-                    Err(e) => found.warning(&place, format!("no regular expression: {e}")),
+                    Err(e) => {
+                        // Its last line is the reason, the others draw the place.
+                        let text = e.to_string();
+                        let why = text.lines().last().unwrap_or_default();
+                        let why = why.trim_start_matches("error: ");
+                        found.warning(&place, format!("no regular expression: {why}"));
+                    }
                 },
             }
         }

@@ -5,8 +5,8 @@
 
 use super::block::here_document_end;
 
-/// The text with `$1`, `${name}` and `$@` in quotes where they have none. `names` are variables that
-/// hold one value, `rest` is the one that holds all values from a position on.
+/// The text with `$1`, `${name}` and `$@` in quotes where they have none. `names` are variables
+/// that hold one value, `rest` is the one that holds all values from a position on.
 pub fn keep_whole(text: &str, names: &[&str], rest: Option<(&str, usize)>) -> String {
     let mut quoter = Quoter {
         text,

@@ -1,5 +1,5 @@
-//! ati, called by the name `run`: the options of the RFC, so that the configuration of an MCP client
-//! that has `"command": "run"` works with a link to ati.
+//! ati, called by the name `run`: the options of the RFC, so that the configuration of an MCP
+//! client that has `"command": "run"` works with a link to ati.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

@@ -16,6 +16,8 @@ use crate::text::clip_chars;
 
 /// Characters of a summary, by CMP's specification, and of a pattern.
 const LONGEST: usize = 100;
+/// Tools of a provider that share a folder.
+const MOST_TOGETHER: usize = 20;
 /// What an agent is told once, whatever the number of tools.
 const INSTRUCTION: &str = "\
 ## Local Tools (CMP)
@@ -55,6 +57,7 @@ pub fn write(tools: &[Value], folder: &Path, format: Format) -> Result<(), Failu
             providers.entry(name).or_default().push(tool);
         }
     }
+    let providers = folders(providers);
     let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     // First all of them, so that nothing is written where one can't be.
     for name in providers.keys() {
@@ -69,7 +72,8 @@ pub fn write(tools: &[Value], folder: &Path, format: Format) -> Result<(), Failu
             ("manifest.json", manifest(name, tools)),
             ("capability.json", capability(tools)),
         ] {
-            let text = serde_json::to_string_pretty(&content).unwrap_or_default() + "\n";
+            // In one line: a model pays for white space.
+            let text = content.to_string() + "\n";
             let path = target.join(file);
             let wrote = files::write_atomic(&path, text.as_bytes(), 0o644);
             wrote.map_err(|e| file_failure(Code::ExecutionFailed, &path, e))?;
@@ -85,6 +89,26 @@ pub fn write(tools: &[Value], folder: &Path, format: Format) -> Result<(), Failu
         }
     }
     Ok(())
+}
+
+/// The folders and their tools. A provider with many tools has a folder for each, because an agent
+/// reads the capabilities of a folder as a whole.
+fn folders<'t>(providers: BTreeMap<&str, Vec<&'t Value>>) -> BTreeMap<String, Vec<&'t Value>> {
+    let mut folders = BTreeMap::new();
+    for (name, tools) in providers {
+        if tools.len() <= MOST_TOGETHER {
+            folders.insert(name.to_owned(), tools);
+            continue;
+        }
+        for tool in tools {
+            let own = own_name(tool).chars();
+            let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+            let own: String = own.map(|c| if plain(c) { c } else { '_' }).collect();
+            let together: &mut Vec<&Value> = folders.entry(format!("{name}.{own}")).or_default();
+            together.push(tool);
+        }
+    }
+    folders
 }
 
 /// A folder that an earlier export wrote may be written again, another one stays.
@@ -111,7 +135,11 @@ fn taken(tool: &Path) -> Failure {
 fn manifest(name: &str, tools: &[&Value]) -> Value {
     let text = |key: &str| tools.iter().find_map(|tool| tool[key].as_str());
     let own: Vec<&str> = tools.iter().map(|tool| own_name(tool)).collect();
-    let summary = text("provider_description").filter(|text| !text.is_empty());
+    let about = match tools {
+        [only] => only["description"].as_str(),
+        _ => text("provider_description"),
+    };
+    let summary = about.filter(|text| !text.is_empty());
     let summary = summary.map_or_else(|| own.join(", "), str::to_owned);
     json!({
         "domain": text("category").unwrap_or("general"),
