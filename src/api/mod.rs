@@ -135,11 +135,11 @@ pub async fn answer(
         | Builtin::AdminKeysBulkRevoke
         | Builtin::AdminKey => Err(Refusal::AdminStoreMissing),
         Builtin::Help if !snapshot.catalog.has("_llm") => Err(Refusal::HelpNotConfigured),
-        Builtin::Skills => skills::list(&request, identity()?, snapshot),
+        Builtin::Skills => skills::list(&request, identity()?, snapshot, services).await,
         Builtin::Skill => skills::one(&request, identity()?, snapshot).await,
         Builtin::SkillBundle => skills::bundle(&request, identity()?, snapshot).await,
         Builtin::SkillsBundle => skills::bundles(request, identity()?, snapshot).await,
-        Builtin::SkillsResolve => skills::resolve(request, identity()?, snapshot).await,
+        Builtin::SkillsResolve => skills::resolve(request, identity()?, snapshot, services).await,
         Builtin::RemoteCatalog
         | Builtin::RemoteSkill
         | Builtin::RemoteResources

@@ -12,9 +12,10 @@ use tokio::sync::Semaphore;
 use url::form_urlencoded;
 
 use super::mcp::http::is_json;
-use super::{BodyError, Reply, Request};
+use super::{BodyError, Reply, Request, Services};
 use crate::auth::{Identity, Scopes};
 use crate::error::{Refusal, SkillRefusal};
+use crate::runtime::ComputeError;
 use crate::skills::folder::{self, LARGEST};
 use crate::skills::registry::Filter;
 use crate::skills::{BundleError, Bundled, Skill, Visible};
@@ -24,18 +25,29 @@ use crate::snapshot::Snapshot;
 const MOST_BUNDLES: usize = 50;
 /// Bytes of a request's body: names and scopes.
 const LONGEST_BODY: usize = 1 << 20;
+/// So many skills are listed where the request is: that takes well under a millisecond.
+const FEW: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Bundles are read whole into memory: so many requests at a time.
 static READING: Semaphore = Semaphore::const_new(4);
 
-pub(super) fn list(
+pub(super) async fn list(
     request: &Request,
-    identity: &Identity,
-    snapshot: &Snapshot,
+    identity: &Arc<Identity>,
+    snapshot: &Arc<Snapshot>,
+    services: &Services,
 ) -> Result<Reply, Refusal> {
+    let (id, query) = (request.id, request.query().to_owned());
+    let rows = move |identity: &Identity, snapshot: &Snapshot| {
+        Reply::json(id, &listed(&query, identity, snapshot))
+    };
+    aside(identity, snapshot, services, rows).await
+}
+
+fn listed(query: &str, identity: &Identity, snapshot: &Snapshot) -> Vec<Value> {
     let visible = visible(identity, snapshot);
     let value = |name: &str| {
-        let mut pairs = form_urlencoded::parse(request.query().as_bytes());
+        let mut pairs = form_urlencoded::parse(query.as_bytes());
         let found = pairs.find(|(key, value)| key == name && !value.trim().is_empty());
         found.map(|(_, value)| value)
     };
@@ -47,8 +59,30 @@ pub(super) fn list(
         provider: provider.as_deref(),
         tool: tool.as_deref(),
     });
-    let items: Vec<Value> = found.into_iter().map(|skill| skill.item()).collect();
-    Reply::json(request.id, &items)
+    found.into_iter().map(|skill| skill.item()).collect()
+}
+
+/// Work that grows with the number of skills and tools, on the threads for long work where there
+/// are many: others' calls don't wait for it.
+async fn aside(
+    identity: &Arc<Identity>,
+    snapshot: &Arc<Snapshot>,
+    services: &Services,
+    work: impl FnOnce(&Identity, &Snapshot) -> Result<Reply, Refusal> + Send + 'static,
+) -> Result<Reply, Refusal> {
+    if snapshot.skills.len() <= FEW {
+        return work(identity, snapshot);
+    }
+    let (owner, pinned) = (identity.clone(), snapshot.clone());
+    let done = services
+        .runtime
+        .compute
+        .run(&identity.subject, PATIENCE, move || work(&owner, &pinned));
+    match done.await {
+        Ok(reply) => reply,
+        Err(ComputeError::Failed) => Err(Refusal::Internal),
+        Err(ComputeError::Full | ComputeError::TimedOut) => Err(Refusal::Overloaded),
+    }
 }
 
 pub(super) async fn one(
@@ -159,28 +193,34 @@ struct Wanted {
 
 pub(super) async fn resolve(
     request: Request,
-    identity: &Identity,
-    snapshot: &Snapshot,
+    identity: &Arc<Identity>,
+    snapshot: &Arc<Snapshot>,
+    services: &Services,
 ) -> Result<Reply, Refusal> {
     let id = request.id;
     let wanted: Wanted = body(request).await?;
+    let rows = move |identity: &Identity, snapshot: &Snapshot| {
+        Reply::json(id, &resolved(&wanted, identity, snapshot))
+    };
+    aside(identity, snapshot, services, rows).await
+}
+
+fn resolved(wanted: &Wanted, identity: &Identity, snapshot: &Snapshot) -> Vec<Value> {
     let scopes = Scopes::parse(&wanted.scopes.join(" "));
     let visible = visible(identity, snapshot);
     let resolved = snapshot.skills.resolve(&scopes, &snapshot.catalog);
     let seen = resolved.into_iter().filter(|skill| visible.contains(skill));
-    let items: Vec<Value> = seen
-        .map(|skill| {
-            let mut item = skill.item();
-            if let Some(item) = item.as_object_mut() {
-                item.shift_remove("hint");
-            }
-            if wanted.include_content {
-                item["content"] = json!(skill.body);
-            }
-            item
-        })
-        .collect();
-    Reply::json(id, &items)
+    let items = seen.map(|skill| {
+        let mut item = skill.item();
+        if let Some(item) = item.as_object_mut() {
+            item.shift_remove("hint");
+        }
+        if wanted.include_content {
+            item["content"] = json!(skill.body);
+        }
+        item
+    });
+    items.collect()
 }
 
 fn visible<'a>(identity: &Identity, snapshot: &'a Snapshot) -> Visible<'a> {
