@@ -10,8 +10,10 @@ use serde_json::Value;
 
 use super::local::Local;
 use super::remote::Remote;
+use super::skill::{View, registry_here};
 use super::{help, output};
 use crate::config::{self, Origin};
+use crate::skills::registry::Filter;
 
 pub const COMMAND: &str = "__complete";
 
@@ -92,6 +94,8 @@ fn candidates(words: &[OsString]) -> Option<Vec<String>> {
         Wanted::Providers => providers(|_| true),
         Wanted::CachedProviders => providers(|origin| matches!(origin, Origin::Cached { .. })),
         Wanted::ManifestFiles => manifest_files()?,
+        Wanted::Skills => skills()?,
+        Wanted::SkillFolders => registry_here().iter().map(|one| one.name.clone()).collect(),
     };
     // A name of a tool is the server's own text: nothing that a terminal or a shell would take for
     // more than a word.
@@ -110,6 +114,9 @@ enum Wanted {
     CachedProviders,
     /// `provider remove` takes the name of a file.
     ManifestFiles,
+    Skills,
+    /// Skills of this machine, whatever the proxy has.
+    SkillFolders,
 }
 
 impl Wanted {
@@ -146,7 +153,16 @@ impl Wanted {
         ) {
             (["run"], [tool, ..], true) => Some(Wanted::ArgumentsOf((*tool).to_owned())),
             (["run"] | ["tool", "info"], [], false) => Some(Wanted::Tools),
-            (["provider", "info"], [], false) => Some(Wanted::Providers),
+            (["provider", "info" | "install-skills"], [], false) => Some(Wanted::Providers),
+            (["skill", "show" | "info" | "read"], [], false) => Some(Wanted::Skills),
+            (
+                [
+                    "skill",
+                    "remove" | "validate" | "verify" | "diff" | "update",
+                ],
+                [],
+                false,
+            ) => Some(Wanted::SkillFolders),
             (["provider", "remove"], [], false) => Some(Wanted::ManifestFiles),
             (["provider", "unload"], [], false) => Some(Wanted::CachedProviders),
             _ => None,
@@ -192,6 +208,13 @@ fn tools(field: &str) -> Option<Vec<String>> {
     names.sort();
     names.dedup();
     Some(names)
+}
+
+/// The skills that the caller may read.
+fn skills() -> Option<Vec<String>> {
+    let rows = View::open().ok()?.rows(&Filter::default()).ok()?;
+    let names = rows.iter().filter_map(|row| row["name"].as_str());
+    Some(names.map(str::to_owned).collect())
 }
 
 /// The options that a tool takes.

@@ -20,7 +20,7 @@ mod view;
 use std::path::PathBuf;
 
 pub use examples::EXAMPLES;
-pub use view::registry_here;
+pub use view::{View, registry_here};
 
 use super::{Format, skillati};
 use crate::error::{Code, Failure};
