@@ -8,8 +8,8 @@
 //!   included.
 //!
 //! These differ on purpose:
-//! - Pingora sends an idempotent request again whose answer broke off before its head was whole; the
-//!   short way does so only where no byte of an answer came.
+//! - Pingora sends an idempotent request again whose answer broke off before its head was whole;
+//!   the short way does so only where no byte of an answer came.
 //! - The short way refuses an answer that begins with an empty line, and cuts off one that has a
 //!   chunk without a size, or a malformed trailer. The exchanges have none; `smuggling.rs` looks at
 //!   them.
@@ -191,7 +191,8 @@ const VARYING: &[&str] = &[
     "upstream",
 ];
 
-/// A log record without what differs each time; for those fields it only counts that they are there.
+/// A log record without what differs each time; of those fields it only counts that they are
+/// there.
 pub fn record(mut record: Value, breaks_off: bool) -> Value {
     let Some(fields) = record.as_object_mut() else {
         return record;
