@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
-use http::header::CONTENT_LENGTH;
-use http::{HeaderValue, Method};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Method};
 use pingora_core::protocols::http::date::get_cached_date;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::{mpsc, watch};
@@ -302,6 +302,16 @@ async fn finish_body(upload: &mut Upload<'_>) {
     upload.left = discard(upload.stream, upload.left, FINISH, FINISH_BYTES).await;
 }
 
+/// As the long way spells them: scripts of existing deployments may look for these.
+fn spelled(name: &HeaderName) -> &str {
+    match *name {
+        CONTENT_TYPE => "Content-Type",
+        CONTENT_LENGTH => "Content-Length",
+        CACHE_CONTROL => "Cache-Control",
+        _ => name.as_str(),
+    }
+}
+
 async fn write(
     upload: &mut Upload<'_>,
     plain: &Plain,
@@ -324,7 +334,7 @@ async fn write(
         .any(|(name, _)| *name == CONTENT_LENGTH);
     let mut is_chunked = false;
     for (name, value) in &reply.headers {
-        line(&mut out, name.as_str().as_bytes(), value.as_bytes());
+        line(&mut out, spelled(name).as_bytes(), value.as_bytes());
     }
     match &reply.body {
         ReplyBody::Whole(body) if !has_length => {
