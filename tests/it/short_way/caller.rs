@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::scripted::{GAP, Scripted, find};
 
-/// How long a caller waits for a byte that doesn't come. Both ways are expected to be equally silent.
+/// How long a caller waits for a byte that doesn't come. Both ways have to be equally silent.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// What a caller does, in turn.

@@ -4,7 +4,22 @@
 //! - the date, the request id, the ids of upstreams and callers' ports, times in the log;
 //! - the order of headers with different names, which means nothing in HTTP;
 //! - where chunks begin and end;
-//! - where an exchange breaks off: how much of it was passed on before that.
+//! - where an exchange breaks off: how much of it was passed on before that, informational answers
+//!   included.
+//!
+//! These differ on purpose:
+//! - Pingora sends an idempotent request again whose answer broke off before its head was whole;
+//!   the short way does so only where no byte of an answer came.
+//! - The short way refuses an answer that begins with an empty line, and cuts off one that has a
+//!   chunk without a size, or a malformed trailer. The exchanges have none; `smuggling.rs` looks at
+//!   them.
+//! - A built-in endpoint that reads no body is asked with one: Pingora closes the connection after
+//!   the answer, the short way reads the body and goes on.
+//! - An answer over `max_response_bytes` is 502 or cut off, whichever way it takes: the tests of
+//!   routes look at that.
+//! - The cause of a failure in the log is in the words of the program that found it.
+//! - A request for a whole URL behind another one, or in pieces, which the short way hands over as
+//!   one head: with `ATI_SHORT_WAY=off`, Pingora may refuse it. The exchanges have none.
 
 use std::collections::BTreeMap;
 
@@ -47,6 +62,7 @@ fn answer(heard: &Heard) -> (String, Headers, Headers, Delimited, bool) {
     let headers = grouped(&heard.headers, |name, value| match name {
         "x-request-id" => "an id".to_owned(),
         "date" if !value.contains("1994") => "now".to_owned(),
+        "transfer-encoding" => value.to_lowercase(),
         _ => value,
     });
     let trailers = grouped(&heard.trailers, |_, value| value);
@@ -79,6 +95,13 @@ fn same_bytes(one: &[u8], other: &[u8], breaks_off: bool) -> bool {
     one == other || (breaks_off && (one.starts_with(other) || other.starts_with(one)))
 }
 
+/// The answers that are compared.
+fn comparable<'a>(case: &Case, outcome: &'a Outcome) -> Vec<&'a Heard> {
+    let all = outcome.heard.iter();
+    all.filter(|heard| !case.breaks_off || !heard.is_informational())
+        .collect()
+}
+
 /// What differs, in words; none if nothing does.
 pub fn differences(case: &Case, short: &Outcome, long: &Outcome) -> Vec<String> {
     let mut found = Vec::new();
@@ -92,7 +115,8 @@ pub fn differences(case: &Case, short: &Outcome, long: &Outcome) -> Vec<String> 
         }
     };
     let counts = |outcome: &Outcome| {
-        let lines: Vec<&str> = outcome.heard.iter().map(|h| h.line.as_str()).collect();
+        let heard = comparable(case, outcome);
+        let lines: Vec<&str> = heard.iter().map(|heard| heard.line.as_str()).collect();
         format!("{lines:?}")
     };
     check("answers", counts(short), counts(long));
@@ -119,7 +143,7 @@ pub fn differences(case: &Case, short: &Outcome, long: &Outcome) -> Vec<String> 
             long.is_kept.to_string(),
         );
     }
-    for (short, long) in short.heard.iter().zip(&long.heard) {
+    for (short, long) in comparable(case, short).iter().zip(comparable(case, long)) {
         check(
             "answer",
             format!("{:?}", answer(short)),
@@ -166,11 +190,10 @@ const VARYING: &[&str] = &[
     "request_id",
     "peer",
     "upstream",
-    // In the words of the program that read the answer.
-    "cause",
 ];
 
-/// A log record without what differs each time; for those fields it only counts that they are there.
+/// A log record without what differs each time; of those fields it only counts that they are
+/// there.
 pub fn record(mut record: Value, breaks_off: bool) -> Value {
     let Some(fields) = record.as_object_mut() else {
         return record;

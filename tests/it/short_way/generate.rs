@@ -140,6 +140,12 @@ impl Maker<'_> {
     }
 
     fn odd_request(&self, rng: &mut Rng) -> Case {
+        if rng.chance(8) {
+            let request = requests::whole_url(rng, self.lane, self.id);
+            let mut case = self.whole(vec![request], vec![answers::good(rng)]);
+            case.is_fresh = true;
+            return case;
+        }
         let mut request = self.request(rng);
         request.make_odd(rng);
         let made = answers::good(rng);
@@ -159,7 +165,13 @@ impl Maker<'_> {
     fn odd_answer(&self, rng: &mut Rng) -> Case {
         let request = self.request(rng);
         let made = answers::odd(rng);
-        self.whole(vec![request], vec![made])
+        let mut case = self.whole(vec![request], vec![made.clone()]);
+        // A kept connection that closes without an answer is replaced, a new one isn't; and each
+        // way has its own. So a second request gets nothing, either.
+        if made.answer.pieces.concat().is_empty() {
+            case.script = vec![made.answer; 3];
+        }
+        case
     }
 
     /// One request in two writes, at each of its bytes in turn.

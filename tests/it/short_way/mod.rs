@@ -69,7 +69,7 @@ fn routes(mut setup: Setup, number: usize, url: &str) -> Setup {
         ),
         (
             "small",
-            format!("{exempt}max_request_bytes = 64\nmax_response_bytes = 3000\n"),
+            format!("{exempt}max_request_bytes = 64\nmax_response_bytes = 50000\n"),
         ),
         ("scrub", format!("{exempt}{bearer}scrub = true\n")),
     ];

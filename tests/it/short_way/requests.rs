@@ -353,6 +353,16 @@ impl Request {
     }
 }
 
+/// A request for a whole URL. Alone on its connection for the time being: with
+/// `ATI_SHORT_WAY=off`, one that comes behind another request, or in pieces, may be 400.
+pub fn whole_url(rng: &mut Rng, lane: usize, id: &str) -> Request {
+    let mut request = Request::plain(rng, lane, id);
+    request.is_plain = false;
+    request.target = format!("http://edge.test{}", request.target);
+    request.what += ", as a whole URL";
+    request
+}
+
 /// A request that HTTP/1.1 allows, and that the short way leaves to Pingora.
 pub fn not_plain(rng: &mut Rng, lane: usize, id: &str) -> Request {
     let mut request = Request::plain(rng, lane, id);
@@ -374,7 +384,7 @@ pub fn not_plain(rng: &mut Rng, lane: usize, id: &str) -> Request {
         b"0x5\r\nhello\r\n0\r\n\r\n",
         b"ffffffffffffffff1\r\nhello\r\n0\r\n\r\n",
     ];
-    match rng.below(8) {
+    match rng.below(7) {
         0..=2 => {
             request.line(rng.pick(&["Transfer-Encoding: chunked", "transfer-encoding: Chunked"]));
             request.body = rng.pick(chunked).to_vec();
@@ -384,8 +394,7 @@ pub fn not_plain(rng: &mut Rng, lane: usize, id: &str) -> Request {
             request.version = "HTTP/1.0";
             request.line("Connection: keep-alive");
         }
-        5 => request.target = format!("http://edge.test{}", request.target),
-        6 => {
+        5 => {
             request.line("Expect: 100-continue");
             request.with_body(b"hello".to_vec());
         }
@@ -421,6 +430,13 @@ pub fn refused(rng: &mut Rng, lane: usize, id: &str) -> Request {
     };
     if request.target == large {
         request.with_body(vec![b'l'; 70]);
+    }
+    if request.target == "/health" {
+        // With a body, Pingora closes the connection after the answer, and the short way reads it.
+        request.body.clear();
+        request
+            .lines
+            .retain(|line| !line.to_ascii_lowercase().starts_with(b"content-length"));
     }
     request.what = format!("{} {}", request.method, request.target);
     request

@@ -6,6 +6,7 @@ use super::caller::{Caller, End, Heard, Step};
 use super::scripted::{Answer, CANARY, Scripted, Then, When, find};
 use super::{on, routes, signed};
 use crate::support::ati::Proxy;
+use crate::support::eventually;
 
 fn start() -> (Proxy, Scripted) {
     let upstream = Scripted::start();
@@ -271,5 +272,30 @@ fn answers_that_http_does_not_allow_are_502_and_end_the_upstreams_connection() {
         assert_eq!((heard[0].status, is_kept), (502, false), "{trick:?}");
         let last = upstream.seen().last().map(|seen| seen.connection);
         assert_ne!(upstream.canaries().last().copied(), last, "{trick:?}");
+    }
+}
+
+/// Pingora reads both somehow: this is on purpose.
+#[test]
+fn answers_that_only_pingora_reads_are_refused_or_cut_off() {
+    let (proxy, upstream) = start();
+    let request = b"POST /open0/x HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nb";
+    upstream.play(&[answer(&format!("\r\n{OK}"), Then::Keep)]);
+    let (heard, is_kept) = send(&proxy, &upstream, request, 1);
+    assert_eq!((heard[0].status, is_kept), (502, false));
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for body in [
+        "\r\nhello\r\n0\r\n\r\n",
+        "5\r\nhello\r\n\r\n0\r\n\r\n",
+        "5\r\nhello\r\n0\r\nbad trailer\r\n\r\n",
+    ] {
+        upstream.play(&[answer(&format!("{head}{body}"), Then::Keep)]);
+        let (heard, is_kept) = send(&proxy, &upstream, request, 1);
+        let is_refused = heard[0].status == 502 || !heard[0].is_whole;
+        assert!(is_refused && !is_kept, "{body:?}: {heard:?}");
+        let connection = upstream.seen()[0].connection;
+        eventually("the end of the upstream's connection", || {
+            (!upstream.is_open(connection)).then_some(())
+        });
     }
 }
