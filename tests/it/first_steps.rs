@@ -184,8 +184,7 @@ fn init_says_what_to_do_next() {
 fn commands_of_later_versions_say_so_in_one_line() {
     let dir = tempfile::tempdir().unwrap();
     for line in [
-        &["skillati", "catalog"][..],
-        &["assist", "--plan", "find a stock price"],
+        &["assist", "--plan", "find a stock price"][..],
         &["assist"],
         &["plan", "execute", "plan.json", "--yes"],
         &["admin", "keys", "list"],
@@ -201,7 +200,7 @@ fn commands_of_later_versions_say_so_in_one_line() {
         assert_eq!(text.lines().count(), 1, "{line:?}: {text}");
     }
     let help = stdout(&ati(dir.path(), &["--help"]));
-    for name in ["skillati", "assist", "plan"] {
+    for name in ["assist", "plan"] {
         let named = |line: &&str| line.trim_start().starts_with(&format!("{name} "));
         let line = help
             .lines()

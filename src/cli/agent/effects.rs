@@ -77,11 +77,18 @@ const ROWS: &[Row] = &[
     ("completions", prints),
     ("man", || writes(prints())),
     ("mcp", anything),
-    ("skill", || once(over_network(writes(reads())))),
+    ("skill", || over_network(reads())),
+    ("skill install", || programs(over_network(creates("skill")))),
+    ("skill update", || programs(over_network(modifies("skill")))),
+    ("skill verify", || programs(over_network(reads()))),
+    ("skill diff", || programs(over_network(reads()))),
+    ("skill init", || creates("skill")),
+    ("skill remove", || destroys("skill")),
+    ("skill fetch build-index", || writes(reads())),
     ("skillati", || over_network(reads())),
+    ("skillati build-index", || writes(reads())),
     ("assist", || over_network(reads())),
     ("plan", anything),
-    ("runfile", reads),
 ];
 
 /// Prints something, and touches nothing.

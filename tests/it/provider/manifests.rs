@@ -220,7 +220,7 @@ fn provider_validate_reports_each_manifest() {
     let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(
         report[0],
-        json!({"file": fine, "ok": true, "problems": [], "warnings": []})
+        json!({"file": fine, "kind": "manifest", "ok": true, "problems": [], "warnings": []})
     );
     assert!(
         report[1]["warnings"][0]

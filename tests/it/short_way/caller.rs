@@ -34,7 +34,7 @@ pub enum Delimited {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Heard {
+pub struct Received {
     pub line: String,
     pub status: u16,
     pub headers: Vec<(String, Vec<u8>)>,
@@ -44,7 +44,7 @@ pub struct Heard {
     pub is_whole: bool,
 }
 
-impl Heard {
+impl Received {
     pub fn is_informational(&self) -> bool {
         self.status / 100 == 1 && self.status != 101
     }
@@ -110,9 +110,10 @@ impl Caller {
         steps: &[Step],
         heads: &[bool],
         upstream: &Scripted,
-    ) -> (Vec<Heard>, Option<End>) {
-        let mut heard: Vec<Heard> = Vec::new();
-        let finals = |heard: &[Heard]| heard.iter().filter(|h| !h.is_informational()).count();
+    ) -> (Vec<Received>, Option<End>) {
+        let mut received: Vec<Received> = Vec::new();
+        let finals =
+            |received: &[Received]| received.iter().filter(|h| !h.is_informational()).count();
         for (n, step) in steps.iter().enumerate() {
             let is_last = n + 1 == steps.len();
             match step {
@@ -131,38 +132,41 @@ impl Caller {
                     {}
                 }
                 Step::Read(wanted) => {
-                    while finals(&heard) < *wanted {
-                        let is_head = heads.get(finals(&heard)).copied().unwrap_or(false);
+                    while finals(&received) < *wanted {
+                        let is_head = heads.get(finals(&received)).copied().unwrap_or(false);
                         match self.read(is_head) {
                             Ok(answer) => {
                                 let ends = !answer.is_whole || answer.status == 101;
                                 let closes = answer.closes();
-                                heard.push(answer);
+                                received.push(answer);
                                 if ends {
-                                    return (heard, Some(self.end()));
+                                    return (received, Some(self.end()));
                                 }
-                                if closes && is_last && !heard[heard.len() - 1].is_informational() {
-                                    return (heard, Some(self.end()));
+                                if closes
+                                    && is_last
+                                    && !received[received.len() - 1].is_informational()
+                                {
+                                    return (received, Some(self.end()));
                                 }
                             }
-                            Err(end) => return (heard, Some(end)),
+                            Err(end) => return (received, Some(end)),
                         }
                     }
                 }
                 Step::EndWriting => {
                     let _ = self.stream.shutdown(Shutdown::Write);
                     loop {
-                        let is_head = heads.get(finals(&heard)).copied().unwrap_or(false);
+                        let is_head = heads.get(finals(&received)).copied().unwrap_or(false);
                         match self.read(is_head) {
-                            Ok(answer) => heard.push(answer),
-                            Err(end) => return (heard, Some(end)),
+                            Ok(answer) => received.push(answer),
+                            Err(end) => return (received, Some(end)),
                         }
                     }
                 }
-                Step::Leave => return (heard, Some(End::Left)),
+                Step::Leave => return (received, Some(End::Left)),
             }
         }
-        (heard, None)
+        (received, None)
     }
 
     /// Sends a canary, and tells whether it was answered.
@@ -193,7 +197,7 @@ impl Caller {
     }
 
     /// One answer, or how the connection ended before it began.
-    fn read(&mut self, is_head: bool) -> Result<Heard, End> {
+    fn read(&mut self, is_head: bool) -> Result<Received, End> {
         let at = loop {
             if let Some(at) = find(&self.buffer, b"\r\n\r\n") {
                 break at + 4;
@@ -216,7 +220,7 @@ impl Caller {
         let Some(status) = status else {
             return Err(End::Unreadable(line));
         };
-        let mut heard = Heard {
+        let mut received = Received {
             line,
             status,
             headers: lines.map(header).collect(),
@@ -225,34 +229,35 @@ impl Caller {
             delimited: Delimited::None,
             is_whole: true,
         };
-        self.read_body(&mut heard, is_head);
-        Ok(heard)
+        self.read_body(&mut received, is_head);
+        Ok(received)
     }
 
-    fn read_body(&mut self, heard: &mut Heard, is_head: bool) {
-        if is_head || heard.status == 204 || heard.status == 304 || heard.status / 100 == 1 {
+    fn read_body(&mut self, received: &mut Received, is_head: bool) {
+        if is_head || received.status == 204 || received.status == 304 || received.status / 100 == 1
+        {
             return;
         }
-        if !heard.all("transfer-encoding").is_empty() {
-            heard.delimited = Delimited::Chunked;
-            heard.is_whole = self.read_chunks(heard).is_some();
+        if !received.all("transfer-encoding").is_empty() {
+            received.delimited = Delimited::Chunked;
+            received.is_whole = self.read_chunks(received).is_some();
             return;
         }
-        let lengths = heard.all("content-length");
+        let lengths = received.all("content-length");
         let Some(length) = lengths.first().and_then(|text| text.parse().ok()) else {
-            heard.delimited = Delimited::Close;
+            received.delimited = Delimited::Close;
             while self.fill() == Fill::More {}
-            heard.body = std::mem::take(&mut self.buffer);
+            received.body = std::mem::take(&mut self.buffer);
             return;
         };
-        heard.delimited = Delimited::Length;
-        heard.is_whole = self.have(length);
+        received.delimited = Delimited::Length;
+        received.is_whole = self.have(length);
         let there = self.buffer.len().min(length);
-        heard.body = self.buffer.drain(..there).collect();
+        received.body = self.buffer.drain(..there).collect();
     }
 
     /// None where the connection ends before the last chunk.
-    fn read_chunks(&mut self, heard: &mut Heard) -> Option<()> {
+    fn read_chunks(&mut self, received: &mut Received) -> Option<()> {
         loop {
             let line = self.line()?;
             let line = String::from_utf8_lossy(&line).into_owned();
@@ -262,7 +267,7 @@ impl Caller {
             }
             let whole = self.have(size + 2);
             let there = self.buffer.len().min(size);
-            heard.body.extend(self.buffer.drain(..there));
+            received.body.extend(self.buffer.drain(..there));
             if !whole {
                 return None;
             }
@@ -273,7 +278,7 @@ impl Caller {
             if line.is_empty() {
                 return Some(());
             }
-            heard.trailers.push(header(&line));
+            received.trailers.push(header(&line));
         }
     }
 

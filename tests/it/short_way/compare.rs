@@ -25,14 +25,14 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::caller::{Delimited, End, Heard};
+use super::caller::{Delimited, End, Received};
 use super::generate::Case;
 use super::scripted::Seen;
 
 /// What came of an exchange.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    pub heard: Vec<Heard>,
+    pub received: Vec<Received>,
     pub end: End,
     /// How a canary fared afterwards: on the same connection, or on a new one.
     pub canary: End,
@@ -58,20 +58,20 @@ fn grouped(headers: &[(String, Vec<u8>)], replace: impl Fn(&str, String) -> Stri
 }
 
 /// An answer without what differs each time.
-fn answer(heard: &Heard) -> (String, Headers, Headers, Delimited, bool) {
-    let headers = grouped(&heard.headers, |name, value| match name {
+fn answer(received: &Received) -> (String, Headers, Headers, Delimited, bool) {
+    let headers = grouped(&received.headers, |name, value| match name {
         "x-request-id" => "an id".to_owned(),
         "date" if !value.contains("1994") => "now".to_owned(),
         "transfer-encoding" => value.to_lowercase(),
         _ => value,
     });
-    let trailers = grouped(&heard.trailers, |_, value| value);
+    let trailers = grouped(&received.trailers, |_, value| value);
     (
-        heard.line.clone(),
+        received.line.clone(),
         headers,
         trailers,
-        heard.delimited,
-        heard.is_whole,
+        received.delimited,
+        received.is_whole,
     )
 }
 
@@ -96,9 +96,9 @@ fn same_bytes(one: &[u8], other: &[u8], breaks_off: bool) -> bool {
 }
 
 /// The answers that are compared.
-fn comparable<'a>(case: &Case, outcome: &'a Outcome) -> Vec<&'a Heard> {
-    let all = outcome.heard.iter();
-    all.filter(|heard| !case.breaks_off || !heard.is_informational())
+fn comparable<'a>(case: &Case, outcome: &'a Outcome) -> Vec<&'a Received> {
+    let all = outcome.received.iter();
+    all.filter(|received| !case.breaks_off || !received.is_informational())
         .collect()
 }
 
@@ -115,8 +115,11 @@ pub fn differences(case: &Case, short: &Outcome, long: &Outcome) -> Vec<String> 
         }
     };
     let counts = |outcome: &Outcome| {
-        let heard = comparable(case, outcome);
-        let lines: Vec<&str> = heard.iter().map(|heard| heard.line.as_str()).collect();
+        let received = comparable(case, outcome);
+        let lines: Vec<&str> = received
+            .iter()
+            .map(|received| received.line.as_str())
+            .collect();
         format!("{lines:?}")
     };
     check("answers", counts(short), counts(long));

@@ -53,7 +53,7 @@ impl Side {
         upstream.play(&case.script);
         let reused = kept.take().filter(|_| !case.is_fresh);
         let mut caller = reused.unwrap_or_else(|| Caller::connect(self.proxy.edge));
-        let (heard, end) = caller.run(&case.steps, &case.heads, upstream);
+        let (received, end) = caller.run(&case.steps, &case.heads, upstream);
         let has_ended = end.is_some();
         if has_ended {
             drop(caller);
@@ -78,7 +78,7 @@ impl Side {
             *kept = Some(caller);
         }
         Outcome {
-            heard,
+            received,
             end,
             canary,
             seen,
@@ -198,8 +198,8 @@ fn lane(
             }
             let mut results = to.lock().unwrap();
             results.silent += usize::from(short.end == End::Silent);
-            for heard in &short.heard {
-                *results.statuses.entry(heard.status).or_default() += 1;
+            for received in &short.received {
+                *results.statuses.entry(received.status).or_default() += 1;
             }
             if found.is_empty() {
                 results.what.insert(id.clone(), case.what.clone());

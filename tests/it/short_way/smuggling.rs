@@ -2,7 +2,7 @@
 //! same connections: what the upstream saw, what the caller got, and whether what comes next is
 //! sane.
 
-use super::caller::{Caller, End, Heard, Step};
+use super::caller::{Caller, End, Received, Step};
 use super::scripted::{Answer, CANARY, Scripted, Then, When, find};
 use super::{on, routes, signed};
 use crate::support::ati::Proxy;
@@ -27,18 +27,18 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 /// Sends the bytes; returns the answers, and whether the connection was kept. A canary passes
 /// through ati afterwards: on the same connection if it is open, or else on a new one.
-fn send(proxy: &Proxy, upstream: &Scripted, bytes: &[u8], answers: usize) -> (Vec<Heard>, bool) {
+fn send(proxy: &Proxy, upstream: &Scripted, bytes: &[u8], answers: usize) -> (Vec<Received>, bool) {
     let mut caller = Caller::connect(proxy.edge);
     // A plain request first, so that the connections of both sides are kept ones.
     let canary = format!("GET /open0/{CANARY} HTTP/1.1\r\nHost: c\r\n\r\n");
     assert_eq!(caller.canary(&canary), End::Open);
     let steps = [Step::Send(bytes.to_vec()), Step::Read(answers)];
-    let (heard, end) = caller.run(&steps, &[], upstream);
+    let (received, end) = caller.run(&steps, &[], upstream);
     let what = String::from_utf8_lossy(bytes).into_owned();
     match &end {
         None => {}
         Some(End::Closed) => {}
-        Some(other) => panic!("{what:?} left the connection {other:?}: {heard:?}"),
+        Some(other) => panic!("{what:?} left the connection {other:?}: {received:?}"),
     }
     upstream.wait_until_played();
     let same = match end {
@@ -51,7 +51,7 @@ fn send(proxy: &Proxy, upstream: &Scripted, bytes: &[u8], answers: usize) -> (Ve
         let again = Caller::connect(proxy.edge).canary(&canary);
         assert_eq!(again, End::Open, "{what:?}");
     }
-    (heard, is_kept)
+    (received, is_kept)
 }
 
 /// The target and the framing headers of what the upstream saw.
@@ -111,8 +111,8 @@ fn ambiguous_requests_are_refused_before_the_upstream_and_end_the_connection() {
         for body in ["", "0\r\n\r\n"] {
             upstream.play(&[answer(OK, Then::Keep), answer(OK, Then::Keep)]);
             let bytes = format!("{request}{body}{SMUGGLED}");
-            let (heard, is_kept) = send(&proxy, &upstream, bytes.as_bytes(), 2);
-            let statuses: Vec<u16> = heard.iter().map(|heard| heard.status).collect();
+            let (received, is_kept) = send(&proxy, &upstream, bytes.as_bytes(), 2);
+            let statuses: Vec<u16> = received.iter().map(|received| received.status).collect();
             assert_eq!((statuses, is_kept), (vec![400], false), "{more:?} {body:?}");
             assert_eq!(targets(&upstream), [""; 0], "{more:?} {body:?}");
         }
@@ -159,8 +159,8 @@ fn body_that_looks_like_a_request_stays_a_body() {
         );
         let mut caller = Caller::connect(proxy.edge);
         let steps = [Step::Send(bytes.into_bytes()), Step::Read(1)];
-        let (heard, _) = caller.run(&steps, &[method == "HEAD"], &upstream);
-        assert_eq!(heard[0].status, 200, "{method}");
+        let (received, _) = caller.run(&steps, &[method == "HEAD"], &upstream);
+        assert_eq!(received[0].status, 200, "{method}");
         assert_eq!(upstream.seen().len(), 1, "{method}");
         assert_eq!(upstream.seen()[0].body, SMUGGLED.as_bytes(), "{method}");
     }
@@ -173,8 +173,8 @@ fn header_of_the_upstream_cannot_be_forged_by_a_caller() {
     let request = "GET /key0/x HTTP/1.1\r\nHost: h\r\nX-Api-Key: mine\r\nx_api_key: mine\r\n\
                    X-API-KEY: mine\r\nX-Extra: mine\r\nX_Secret: mine\r\nAuthorization: mine\r\n\
                    X-Sandbox-Token: mine\r\nConnection: x-extra, x-api-key\r\n\r\n";
-    let (heard, is_kept) = send(&proxy, &upstream, request.as_bytes(), 1);
-    assert_eq!((heard[0].status, is_kept), (200, true));
+    let (received, is_kept) = send(&proxy, &upstream, request.as_bytes(), 1);
+    assert_eq!((received[0].status, is_kept), (200, true));
     let head = String::from_utf8(upstream.seen()[0].head.clone()).unwrap();
     assert!(!head.contains("mine"), "{head}");
     let head = head.to_lowercase();
@@ -238,13 +238,13 @@ fn answers_that_hold_another_answer_never_reach_the_next_caller() {
                 // The second request comes on the same connection, and may use the same upstream
                 // connection.
                 let two = "GET /open0/one HTTP/1.1\r\nHost: h\r\n\r\nGET /open0/two HTTP/1.1\r\nHost: h\r\n\r\n";
-                let (heard, _) = send(&proxy, &upstream, two.as_bytes(), 2);
-                assert_eq!(heard[0].status, status, "{text:?} {then:?} {pieces}");
-                for heard in &heard {
-                    assert_ne!(heard.body, b"forged", "{text:?} {then:?} {pieces}");
+                let (received, _) = send(&proxy, &upstream, two.as_bytes(), 2);
+                assert_eq!(received[0].status, status, "{text:?} {then:?} {pieces}");
+                for received in &received {
+                    assert_ne!(received.body, b"forged", "{text:?} {then:?} {pieces}");
                 }
-                if heard.len() == 2 {
-                    assert_eq!(heard[1].body, b"ok", "{text:?} {then:?} {pieces}");
+                if received.len() == 2 {
+                    assert_eq!(received[1].body, b"ok", "{text:?} {then:?} {pieces}");
                 }
             }
         }
@@ -268,8 +268,8 @@ fn answers_that_http_does_not_allow_are_502_and_end_the_upstreams_connection() {
     for trick in tricks {
         upstream.play(&[answer(&trick, Then::Keep), answer(OK, Then::Keep)]);
         let request = b"POST /open0/x HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nb";
-        let (heard, is_kept) = send(&proxy, &upstream, request, 1);
-        assert_eq!((heard[0].status, is_kept), (502, false), "{trick:?}");
+        let (received, is_kept) = send(&proxy, &upstream, request, 1);
+        assert_eq!((received[0].status, is_kept), (502, false), "{trick:?}");
         let last = upstream.seen().last().map(|seen| seen.connection);
         assert_ne!(upstream.canaries().last().copied(), last, "{trick:?}");
     }
@@ -281,8 +281,8 @@ fn answers_that_only_pingora_reads_are_refused_or_cut_off() {
     let (proxy, upstream) = start();
     let request = b"POST /open0/x HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nb";
     upstream.play(&[answer(&format!("\r\n{OK}"), Then::Keep)]);
-    let (heard, is_kept) = send(&proxy, &upstream, request, 1);
-    assert_eq!((heard[0].status, is_kept), (502, false));
+    let (received, is_kept) = send(&proxy, &upstream, request, 1);
+    assert_eq!((received[0].status, is_kept), (502, false));
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     for body in [
         "\r\nhello\r\n0\r\n\r\n",
@@ -290,9 +290,9 @@ fn answers_that_only_pingora_reads_are_refused_or_cut_off() {
         "5\r\nhello\r\n0\r\nbad trailer\r\n\r\n",
     ] {
         upstream.play(&[answer(&format!("{head}{body}"), Then::Keep)]);
-        let (heard, is_kept) = send(&proxy, &upstream, request, 1);
-        let is_refused = heard[0].status == 502 || !heard[0].is_whole;
-        assert!(is_refused && !is_kept, "{body:?}: {heard:?}");
+        let (received, is_kept) = send(&proxy, &upstream, request, 1);
+        let is_refused = received[0].status == 502 || !received[0].is_whole;
+        assert!(is_refused && !is_kept, "{body:?}: {received:?}");
         let connection = upstream.seen()[0].connection;
         eventually("the end of the upstream's connection", || {
             (!upstream.is_open(connection)).then_some(())

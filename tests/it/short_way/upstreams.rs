@@ -46,10 +46,10 @@ fn after_a_stale_connection(method: &str, body: &str, then: Then) -> (u16, usize
         Step::Send(request(method, body).into_bytes()),
         Step::Read(1),
     ];
-    let (heard, _) = caller.run(&second, &[method == "HEAD"], &upstream);
+    let (received, _) = caller.run(&second, &[method == "HEAD"], &upstream);
     let first = &upstream.seen()[0];
     assert_eq!(first.connection, 1, "the kept connection is used first");
-    (heard[0].status, upstream.seen().len())
+    (received[0].status, upstream.seen().len())
 }
 
 #[test]
@@ -85,8 +85,8 @@ fn kept_connection_that_closed_while_idle_serves_no_request() {
             (upstream.open_connections() == 0).then_some(())
         });
         upstream.play(&[answer(OK, Then::Keep)]);
-        let (heard, _) = caller.run(&steps, &[], &upstream);
-        assert_eq!(heard[0].status, 200, "{method}");
+        let (received, _) = caller.run(&steps, &[], &upstream);
+        assert_eq!(received[0].status, 200, "{method}");
         assert_eq!(upstream.seen().len(), 1, "{method}");
         assert_eq!(upstream.seen()[0].connection, 2, "{method}");
     }
