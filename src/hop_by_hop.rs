@@ -19,8 +19,9 @@ const NAMES: [&str; 11] = [
 ];
 
 /// Whether a header is always hop-by-hop. The name is in lower case, as `HeaderName` has it.
-pub fn contains(name: &str) -> bool {
-    NAMES.contains(&name)
+pub fn contains(name: impl AsRef<[u8]>) -> bool {
+    let name = name.as_ref();
+    NAMES.iter().any(|own| own.as_bytes() == name)
 }
 
 /// Whether any `Connection` header, and not only the first, says that the connection ends.
@@ -53,9 +54,13 @@ pub fn named_in(value: &str) -> impl Iterator<Item = &str> {
 /// Whether a header of an answer stays on the upstream's connection. `named` are those that the
 /// answer's `Connection` names. The headers that frame a body aren't among them: what reads the
 /// body decides on those.
-pub fn stays_here(name: &str, named: &[&str]) -> bool {
-    let frames_body = matches!(name, "content-length" | "transfer-encoding" | "trailer");
-    let is_named = || named.iter().any(|other| other.eq_ignore_ascii_case(name));
+pub fn stays_here(name: impl AsRef<[u8]>, named: &[&str]) -> bool {
+    let name = name.as_ref();
+    let frames_body = matches!(name, b"content-length" | b"transfer-encoding" | b"trailer");
+    let is_named = || {
+        let mut named = named.iter();
+        named.any(|other| other.as_bytes().eq_ignore_ascii_case(name))
+    };
     !frames_body && (contains(name) || is_named())
 }
 

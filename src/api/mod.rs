@@ -117,15 +117,22 @@ pub async fn answer(
     services: &Arc<Services>,
 ) -> Result<Reply, Refusal> {
     let identity = || pass.identity().ok_or(Refusal::Internal);
+    // All but calls are boxed: a call would have to carry room for the largest of them.
     match builtin {
         Builtin::Call => call::answer(request, identity()?, snapshot, services).await,
-        Builtin::Files => files::put(request, identity()?, snapshot, services).await,
+        Builtin::Files => Box::pin(files::put(request, identity()?, snapshot, services)).await,
         Builtin::File => files::get(&request, identity()?, snapshot, services),
         Builtin::Tools => tools::list(&request, identity()?, snapshot),
         Builtin::Tool => tools::one(&request, identity()?, snapshot, services),
-        Builtin::Mcp => mcp::answer(request, identity()?, snapshot, services).await,
+        Builtin::Mcp => Box::pin(mcp::answer(request, identity()?, snapshot, services)).await,
         Builtin::McpProvider => {
-            mcp_provider::answer(request, identity()?, snapshot, services).await
+            Box::pin(mcp_provider::answer(
+                request,
+                identity()?,
+                snapshot,
+                services,
+            ))
+            .await
         }
         Builtin::Health => health::answer(&request, snapshot),
         Builtin::Jwks => jwks::answer(&request, snapshot),
@@ -135,18 +142,27 @@ pub async fn answer(
         | Builtin::AdminKeysBulkRevoke
         | Builtin::AdminKey => Err(Refusal::AdminStoreMissing),
         Builtin::Help if !snapshot.catalog.has("_llm") => Err(Refusal::HelpNotConfigured),
-        Builtin::Skills => skills::list(&request, identity()?, snapshot, services).await,
-        Builtin::Skill => skills::one(&request, identity()?, snapshot).await,
-        Builtin::SkillBundle => skills::bundle(&request, identity()?, snapshot).await,
-        Builtin::SkillsBundle => skills::bundles(request, identity()?, snapshot).await,
-        Builtin::SkillsResolve => skills::resolve(request, identity()?, snapshot, services).await,
+        Builtin::Skills => Box::pin(skills::list(&request, identity()?, snapshot, services)).await,
+        Builtin::Skill => Box::pin(skills::one(&request, identity()?, snapshot)).await,
+        Builtin::SkillBundle => Box::pin(skills::bundle(&request, identity()?, snapshot)).await,
+        Builtin::SkillsBundle => Box::pin(skills::bundles(request, identity()?, snapshot)).await,
+        Builtin::SkillsResolve => {
+            Box::pin(skills::resolve(request, identity()?, snapshot, services)).await
+        }
         Builtin::RemoteCatalog
         | Builtin::RemoteSkill
         | Builtin::RemoteResources
         | Builtin::RemoteFile
         | Builtin::RemoteReferences
         | Builtin::RemoteReference => {
-            skillati::answer(builtin, &request, identity()?, snapshot, services).await
+            Box::pin(skillati::answer(
+                builtin,
+                &request,
+                identity()?,
+                snapshot,
+                services,
+            ))
+            .await
         }
         Builtin::Help => Err(Refusal::NotImplemented(builtin.label())),
     }

@@ -407,14 +407,15 @@ enum Input {
 }
 
 /// The dispatch to executors: one arm per handler. A text next to the answer is what a program
-/// wrote to its standard error.
+/// wrote to its standard error. All but HTTP are boxed: each future around this one has room for
+/// the largest arm, and is copied as a whole.
 async fn execute(
     call: &Call<'_>,
     tool: &Arc<Tool>,
     input: Input,
 ) -> Result<(Answer, Option<String>), CallError> {
     let (args, size, content) = match input {
-        Input::Words(words) => return Ok((program::run(call, words).await?, None)),
+        Input::Words(words) => return Ok((Box::pin(program::run(call, words)).await?, None)),
         Input::Arguments {
             args,
             size,
@@ -423,14 +424,14 @@ async fn execute(
     };
     let answer = match &tool.invocation {
         Invocation::Cmp(invocation) => {
-            let ran = local_tool::intent(call, invocation, &args).await?;
+            let ran = Box::pin(local_tool::intent(call, invocation, &args)).await?;
             return Ok((ran.answer, Some(ran.stderr)));
         }
         Invocation::Runfile(invocation) => {
-            let ran = local_tool::function(call, invocation, &args).await?;
+            let ran = Box::pin(local_tool::function(call, invocation, &args)).await?;
             return Ok((ran.answer, Some(ran.stderr)));
         }
-        Invocation::Cli => program::run(call, Vec::new()).await,
+        Invocation::Cli => Box::pin(program::run(call, Vec::new())).await,
         Invocation::Http(http) => {
             let answer = over_http(call, tool, http, args, size).await;
             answer.map_err(|error| match error {
@@ -438,12 +439,12 @@ async fn execute(
                 other => ExecError::from(other).into(),
             })
         }
-        Invocation::Mcp(remote) => over_mcp(call, remote, args, size).await,
+        Invocation::Mcp(remote) => Box::pin(over_mcp(call, remote, args, size)).await,
         Invocation::Atip(command) => match atip::delegate(call, command) {
             Some(server) => Box::pin(atip::over_mcp(call, server, args, size)).await,
-            None => atip::run(call, command, &args).await,
+            None => Box::pin(atip::run(call, command, &args)).await,
         },
-        Invocation::Files(operation) => files::run(call, *operation, args, content).await,
+        Invocation::Files(operation) => Box::pin(files::run(call, *operation, args, content)).await,
     };
     Ok((answer?, None))
 }

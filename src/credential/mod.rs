@@ -267,10 +267,10 @@ impl Attachment {
     }
 
     /// Whether [`Attachment::attach`] sets this header. The name is in lower case.
-    pub fn sets(&self, with_auth: bool, name: &str) -> bool {
+    pub fn sets(&self, with_auth: bool, name: &[u8]) -> bool {
         let auth = self.auth.iter().filter(|_| with_auth);
         let mut set = self.extra.iter().chain(auth);
-        set.any(|(own, _)| own.as_str() == name)
+        set.any(|(own, _)| own.as_str().as_bytes() == name)
     }
 
     /// What [`Attachment::attach`] leaves on a request: of two headers with the same name, the

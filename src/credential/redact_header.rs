@@ -80,6 +80,8 @@ mod tests {
         let bearer = attachment(&Credential::Bearer { key: key("long") }, "v1 ${short}!");
         for (value, expected) in [
             ("Token planted/secret value", "Token [REDACTED]"),
+            ("planted/secret value", "[REDACTED]"),
+            ("planted/secret valu", "as it is"),
             ("k=planted%2Fsecret+value; Path=/", "k=[REDACTED]; Path=/"),
             (
                 "{\"k\":\"planted\\/secret value\"}",

@@ -89,22 +89,21 @@ impl<K: Hash + Eq + Clone, C: Quiet> IdlePool<K, C> {
         if self.total >= self.bounds.total {
             self.drop_oldest();
         }
-        if !self.kept.contains_key(key) {
-            self.kept.insert(key.clone(), Vec::new());
-        }
+        let newest = Kept {
+            connection,
+            since: now,
+            until,
+        };
+        self.total += 1;
         let Some(kept) = self.kept.get_mut(key) else {
+            self.kept.insert(key.clone(), vec![newest]);
             return;
         };
         if kept.len() >= self.bounds.per_key {
             kept.remove(0);
             self.total -= 1;
         }
-        kept.push(Kept {
-            connection,
-            since: now,
-            until,
-        });
-        self.total += 1;
+        kept.push(newest);
     }
 
     /// Closes what has idled for too long or was closed by its server, and forgets keys without

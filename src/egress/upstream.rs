@@ -154,7 +154,8 @@ impl Upstream {
     ) -> Result<Arc<[SocketAddr]>, Unresolved> {
         let now = Instant::now();
         let Some(known) = self.known.load_full() else {
-            return self.refresh(resolver).await;
+            // Boxed: it is rare, and large.
+            return Box::pin(self.refresh(resolver)).await;
         };
         if known.until <= now && !self.lookup.is_running() {
             let (this, resolver) = (self.clone(), resolver.clone());
@@ -163,7 +164,7 @@ impl Upstream {
         if known.until + STALE > now {
             Ok(known.addresses.clone())
         } else {
-            self.refresh(resolver).await
+            Box::pin(self.refresh(resolver)).await
         }
     }
 

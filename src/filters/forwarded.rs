@@ -10,8 +10,8 @@ use crate::config::{Peer, TrustedProxies};
 const MAX_HOPS: usize = 32;
 
 /// Whether a header is what a front proxy says to ati. Such headers aren't sent to upstreams.
-pub fn is_forwarding(name: &str) -> bool {
-    matches!(name, "forwarded" | "via" | "x-real-ip") || name.starts_with("x-forwarded-")
+pub fn is_forwarding(name: &[u8]) -> bool {
+    matches!(name, b"forwarded" | b"via" | b"x-real-ip") || name.starts_with(b"x-forwarded-")
 }
 
 /// The last address in `X-Forwarded-For` that isn't a trusted proxy's: the caller may have

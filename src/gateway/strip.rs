@@ -23,24 +23,24 @@ pub(super) struct Strip<'a> {
 
 impl Strip<'_> {
     /// `name` is in lower case. Hop-by-hop headers are no part of this table.
-    pub fn fate(&self, name: &str) -> Fate {
-        if self.is_stripped(name) || (name.contains('_') && self.is_copy(name)) {
+    pub fn fate(&self, name: &[u8]) -> Fate {
+        if self.is_stripped(name) || (name.contains(&b'_') && self.is_copy(name)) {
             Fate::Drop
         } else {
             Fate::Keep
         }
     }
 
-    fn is_stripped(&self, name: &str) -> bool {
+    fn is_stripped(&self, name: &[u8]) -> bool {
         match name {
-            "authorization" => !self.keep_authorization,
-            "traceparent" | "tracestate" | "proxy-authorization" | "proxy-authenticate" => true,
+            b"authorization" => !self.keep_authorization,
+            b"traceparent" | b"tracestate" | b"proxy-authorization" | b"proxy-authenticate" => true,
             // A caller doesn't choose the id under which an upstream knows a request of ati's.
-            request_id::HEADER => true,
+            _ if name == request_id::HEADER.as_bytes() => true,
             // A trusted proxy's forwarding headers are meant for ati. A sandbox's own are passed
             // on, as in existing deployments.
             other => {
-                other.starts_with("x-sandbox-")
+                other.starts_with(b"x-sandbox-")
                     || (self.behind_proxy && forwarded::is_forwarding(other))
             }
         }
@@ -48,17 +48,17 @@ impl Strip<'_> {
 
     /// CGI-style servers read `X_Api_Key` as `X-Api-Key`: such a copy of any header that ati sets
     /// or strips is dropped.
-    fn is_copy(&self, name: &str) -> bool {
-        let plain = name.replace('_', "-");
+    fn is_copy(&self, name: &[u8]) -> bool {
+        let mut plain = name.to_vec();
+        for byte in plain.iter_mut().filter(|byte| **byte == b'_') {
+            *byte = b'-';
+        }
+        let mut set = self.route.attachment.names();
         self.is_stripped(&plain)
             || matches!(
-                plain.as_str(),
-                "content-length" | "transfer-encoding" | "host"
+                plain.as_slice(),
+                b"content-length" | b"transfer-encoding" | b"host"
             )
-            || self
-                .route
-                .attachment
-                .names()
-                .any(|set| set.as_str() == plain)
+            || set.any(|set| set.as_str().as_bytes() == plain)
     }
 }

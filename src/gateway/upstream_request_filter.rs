@@ -70,7 +70,7 @@ fn strip(request: &mut RequestHeader, table: &Strip<'_>) {
     let found: Vec<HeaderName> = request
         .headers
         .keys()
-        .filter(|name| table.fate(name.as_str()) == Fate::Drop)
+        .filter(|name| table.fate(name.as_str().as_bytes()) == Fate::Drop)
         .cloned()
         .collect();
     for name in &found {

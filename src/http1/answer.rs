@@ -34,6 +34,8 @@ pub struct Head {
     /// Empty where it has other bytes than ASCII.
     pub reason: Span,
     pub fields: Vec<Field>,
+    /// A value may have more than one line. False: none has.
+    pub may_be_folded: bool,
     pub framing: Framing,
     /// Whether the connection can be used again, once the body was read to its end and nothing came
     /// behind it.
@@ -48,6 +50,7 @@ impl Head {
             minor_version: 1,
             reason: Span::default(),
             fields: Vec::new(),
+            may_be_folded: false,
             framing: Framing::UntilClose,
             may_reuse: false,
         }
@@ -56,6 +59,14 @@ impl Head {
     /// Whether another answer follows that is the real one. A 101 is the last answer in HTTP.
     pub fn is_interim(&self) -> bool {
         self.status < 200 && self.status != 101
+    }
+
+    /// A value of this head in one line.
+    pub fn unfolded<'a>(&self, value: &'a [u8]) -> Cow<'a, [u8]> {
+        match self.may_be_folded {
+            true => unfolded(value),
+            false => Cow::Borrowed(value),
+        }
     }
 
     /// The values of a header. The name is in lower case.
@@ -151,10 +162,13 @@ impl Parser {
             return Err(Doubt::StatusLine);
         }
         head.fields.clear();
+        // One line for each header, the status and the end: no value has a second one.
+        let lines = response.headers.len() + 2;
+        head.may_be_folded = length.is_none() || self.end.lines() != lines;
         let mut claims = Claims::default();
         let mut is_odd = false;
         for header in response.headers.iter() {
-            let value = unfolded(header.value);
+            let value = head.unfolded(header.value);
             claims.hear(header.name, &value)?;
             let name = Span::of(header.name.as_bytes(), bytes);
             let is_tight = bytes.get(name.end as usize) == Some(&b':');

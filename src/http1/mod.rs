@@ -78,6 +78,8 @@ pub struct BareLf;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EndOfHead {
     searched: usize,
+    /// Ends of lines so far.
+    lines: usize,
 }
 
 impl EndOfHead {
@@ -85,6 +87,7 @@ impl EndOfHead {
     pub fn find(&mut self, bytes: &[u8]) -> Result<Option<usize>, BareLf> {
         for at in memchr_iter(b'\n', &bytes[self.searched..]) {
             let line_end = self.searched + at;
+            self.lines += 1;
             if line_end == 0 || bytes[line_end - 1] != b'\r' {
                 return Err(BareLf);
             }
@@ -94,6 +97,11 @@ impl EndOfHead {
         }
         self.searched = bytes.len();
         Ok(None)
+    }
+
+    /// The lines of the head that was found, its empty one included.
+    fn lines(&self) -> usize {
+        self.lines
     }
 }
 

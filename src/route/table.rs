@@ -60,7 +60,7 @@ impl Prefixes {
     fn candidates<'p>(&self, path: &'p str) -> impl Iterator<Item = &'p str> {
         let end = nth_slash(path, self.depth + 1).unwrap_or(path.len());
         std::iter::successors(Some(&path[..end]), |prefix| {
-            prefix.rfind('/').map(|end| &prefix[..end])
+            memchr::memrchr(b'/', prefix.as_bytes()).map(|end| &prefix[..end])
         })
     }
 }

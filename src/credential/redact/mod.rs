@@ -20,6 +20,9 @@ pub(super) const REPLACEMENT: &[u8] = b"[REDACTED]";
 impl RedactionPatterns {
     /// Whether there is anything to replace in a complete text.
     pub fn are_in(&self, text: &[u8]) -> bool {
+        if self.are_too_long_for(text) {
+            return false;
+        }
         self.are_unavailable() || !matches!(Search::new(self, text, true).next(0), Step::End)
     }
 

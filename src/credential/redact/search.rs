@@ -92,6 +92,13 @@ impl RedactionPatterns {
     pub(super) fn are_unavailable(&self) -> bool {
         self.unavailable
     }
+
+    /// Whether a text is shorter than every pattern, as most headers are. An escape is never
+    /// shorter than what it stands for.
+    pub(super) fn are_too_long_for(&self, text: &[u8]) -> bool {
+        let known = self.known.as_ref();
+        known.is_some_and(|patterns| text.len() < patterns.window)
+    }
 }
 
 impl Patterns {

@@ -106,7 +106,8 @@ pub async fn send(
             Outcome::Lost { .. } => {}
         }
     }
-    let stream = dial::dial(clients, source, request.origin).await?;
+    // Boxed: it is rare, and large.
+    let stream = Box::pin(dial::dial(clients, source, request.origin)).await?;
     match exchange(Connection::new(stream), request, &key).await? {
         Outcome::Answered(answer) => Ok(answer),
         Outcome::Lost { .. } => Err(UpstreamFault::Closed.into()),

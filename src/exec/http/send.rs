@@ -114,7 +114,7 @@ async fn exchange(
     let mut sent = reqwest::Request::new(request.method.clone(), url);
     sent.headers_mut().extend(request.headers.iter().cloned());
     *sent.body_mut() = request.body.cloned().map(Into::into);
-    let response = client(clients, source)?.execute(sent).await;
+    let response = Box::pin(client(clients, source)?.execute(sent)).await;
     let response = response.map_err(|e| failed_at(&e, origin.as_str()))?;
     clients.note_version(origin, response.version());
     Ok(Incoming::reqwest(response, origin.clone()))

@@ -9,7 +9,6 @@ use crate::error::usual_reason;
 use crate::gateway::Ctx;
 use crate::gateway::early_request_filter::readable_id;
 use crate::http1::answer::Head;
-use crate::http1::unfolded;
 use crate::{hop_by_hop, request_id};
 
 /// What the head says besides what the upstream said.
@@ -47,7 +46,9 @@ pub(super) fn write(
     };
     out.extend_from_slice(version);
     let reason = head.reason.get(bytes);
-    let _ = write!(out, "{} ", head.status);
+    // Three digits: the parser takes no others.
+    let digit = |unit: u16| b'0' + (head.status / unit % 10) as u8;
+    out.extend_from_slice(&[digit(100), digit(10), digit(1), b' ']);
     if attachment.redact_header(reason).is_none() {
         out.extend_from_slice(reason);
     } else {
@@ -62,8 +63,11 @@ pub(super) fn write(
         common += 1;
         Ok::<_, ()>(())
     });
+    let is_common = |name: &[u8]| names.iter().any(|own| own.as_bytes() == name);
     let named: Vec<&str> = head
         .values(bytes, "connection")
+        // Most answers have one of these, which name no header.
+        .filter(|value| !matches!(*value, b"keep-alive" | b"close"))
         .filter_map(|value| std::str::from_utf8(value).ok())
         .flat_map(hop_by_hop::named_in)
         .collect();
@@ -75,24 +79,24 @@ pub(super) fn write(
         let (written, value) = (field.name.get(bytes), field.value.get(bytes));
         let mut space = [0; 64];
         let name = lower_case(written, &mut space);
-        let value = unfolded(value);
+        let value = head.unfolded(value);
         let redacted = attachment.redact_header(&value);
         let value = redacted.as_deref().unwrap_or(&value);
         match &*name {
-            "content-length" if has_no_length || has_coding => continue,
-            "content-length" => {
+            b"content-length" if has_no_length || has_coding => continue,
+            b"content-length" => {
                 let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
                 if !is_number || std::mem::replace(&mut has_length, true) {
                     return Err(TwoLengths);
                 }
             }
-            "transfer-encoding" if kind.is_chunked => continue,
-            "date" if !kind.is_interim => continue,
-            request_id::HEADER => {
+            b"transfer-encoding" if kind.is_chunked => continue,
+            b"date" if !kind.is_interim => continue,
+            name if name == request_id::HEADER.as_bytes() => {
                 upstream_id = readable_id(value).map(Box::from);
                 continue;
             }
-            name if names.contains(&name) || hop_by_hop::stays_here(name, &named) => continue,
+            name if is_common(name) || hop_by_hop::stays_here(name, &named) => continue,
             _ => {}
         }
         line(out, written, value);

@@ -55,14 +55,16 @@ pub(super) fn write(out: &mut Vec<u8>, head: &Head, plain: &Plain) -> Option<()>
         if route.attachment.sets(with_auth, &name) || hop_by_hop::contains(&name) {
             continue;
         }
-        if name == "host" {
+        if *name == *b"host" {
             line(out, b"Host", route.host_header.as_bytes());
         } else if table.fate(&name) == Fate::Keep {
             line(out, written, field.value.get(bytes));
         }
     }
     if let Some(id) = ctx.id_for_upstream()
-        && !route.attachment.sets(with_auth, request_id::HEADER)
+        && !route
+            .attachment
+            .sets(with_auth, request_id::HEADER.as_bytes())
     {
         line(out, request_id::HEADER.as_bytes(), id.as_bytes());
     }
@@ -74,14 +76,12 @@ pub(super) fn write(out: &mut Vec<u8>, head: &Head, plain: &Plain) -> Option<()>
 }
 
 /// A header's name in lower case. Nearly all fit into `space`.
-pub(super) fn lower_case<'a>(name: &[u8], space: &'a mut [u8; 64]) -> Cow<'a, str> {
-    match space.get_mut(..name.len()) {
-        Some(space) => {
-            space.copy_from_slice(name);
-            space.make_ascii_lowercase();
-            // Names are ASCII: the parser took no other.
-            Cow::Borrowed(std::str::from_utf8(space).unwrap_or_default())
-        }
-        None => Cow::Owned(String::from_utf8_lossy(name).to_ascii_lowercase()),
-    }
+pub(super) fn lower_case<'a>(name: &[u8], space: &'a mut [u8; 64]) -> Cow<'a, [u8]> {
+    let Some(own) = space.get_mut(..name.len()) else {
+        return Cow::Owned(name.to_ascii_lowercase());
+    };
+    own.copy_from_slice(name);
+    // All of them: a fixed number of bytes takes a few instructions.
+    space.make_ascii_lowercase();
+    Cow::Borrowed(&space[..name.len()])
 }

@@ -225,3 +225,40 @@ fn head_too_long_or_with_too_many_headers_is_refused() {
     let long = format!("A: {}\r\n", "b".repeat(LONGEST_HEAD));
     assert_eq!(head(&long).map(|_| ()), Err(Doubt::LongHead));
 }
+
+#[test]
+fn value_of_several_lines_is_joined_and_any_other_is_as_it_came() {
+    for (text, is_folded) in [
+        (
+            &b"HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 0\r\n\r\n"[..],
+            false,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nA: b\r\n c\r\nContent-Length: 0\r\n\r\n",
+            true,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nA: b\r\n\tc\r\n\r\n",
+            true,
+        ),
+        (b"HTTP/1.1 200 OK\nA: b\n c\nContent-Length: 0\n\n", true),
+    ] {
+        for step in [1, 7, text.len()] {
+            let mut parser = Parser::of_proxy();
+            let mut end = 0;
+            let head = loop {
+                end = (end + step).min(text.len());
+                if let Some(head) = parser.parse(&text[..end], false).unwrap() {
+                    break head.clone();
+                }
+            };
+            let value = head.values(text, "a").next().unwrap();
+            let expected: &[u8] = if is_folded { b"b c" } else { b"b" };
+            assert_eq!(&*head.unfolded(value), expected);
+            assert_eq!(
+                (head.may_reuse, head.framing),
+                (!is_folded, Framing::Length(0))
+            );
+        }
+    }
+}

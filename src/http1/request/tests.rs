@@ -159,3 +159,19 @@ fn what_is_no_http_is_known_by_its_first_bytes() {
         assert!(matches!(reading, Reading::Incomplete), "{bytes:?}");
     }
 }
+
+#[test]
+fn value_with_other_bytes_than_visible_ascii_blanks_and_tabs_is_not_plain() {
+    // Long values are looked at many bytes at a time.
+    for (before, after) in [(1, 1), (7, 9), (40, 1), (3, 70)] {
+        for byte in 0..=u8::MAX {
+            let mut text = b"GET /a HTTP/1.1\r\nHost: h\r\nX: ".to_vec();
+            text.extend_from_slice(&vec![b'a'; before]);
+            text.push(byte);
+            text.extend_from_slice(&vec![b'b'; after]);
+            text.extend_from_slice(b"\r\n\r\n");
+            let is_plain = matches!(Parser::default().parse(&text), Reading::Plain(_));
+            assert_eq!(is_plain, matches!(byte, b'\t' | b' '..=b'~'), "{byte}");
+        }
+    }
+}
