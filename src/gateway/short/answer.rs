@@ -8,7 +8,7 @@ use super::request::lower_case;
 use crate::error::usual_reason;
 use crate::gateway::Ctx;
 use crate::gateway::early_request_filter::readable_id;
-use crate::http1::answer::Head;
+use crate::http1::answer::{Head, has_no_body};
 use crate::http1::unfolded;
 use crate::{hop_by_hop, request_id};
 
@@ -86,7 +86,7 @@ pub(super) fn write(
                     return Err(TwoLengths);
                 }
             }
-            "transfer-encoding" if kind.is_chunked => continue,
+            "transfer-encoding" if kind.is_chunked || has_no_body(head.status) => continue,
             "date" if !kind.is_interim => continue,
             request_id::HEADER => {
                 upstream_id = readable_id(value).map(Box::from);
