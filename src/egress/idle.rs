@@ -2,9 +2,10 @@
 //! no task for each connection: whether a connection is still good is looked at when it is taken.
 
 use std::collections::HashMap;
+use std::future::{Future as _, poll_fn};
 use std::hash::Hash;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::pin::{Pin, pin};
+use std::task::{Context, Waker};
 use std::time::Instant;
 
 use tokio::io::{AsyncRead, ReadBuf};
@@ -23,13 +24,15 @@ pub trait Quiet {
     fn is_quiet(&mut self) -> bool;
 }
 
-/// [`Quiet`] for a stream. There is no system call while Tokio knows of no event on it.
+/// [`Quiet`] for a stream. There is no system call while Tokio knows of no event on it. Polled
+/// without the task's budget: once that is spent, every stream looks quiet.
 pub fn is_quiet(stream: &mut (impl AsyncRead + Unpin)) -> bool {
     let mut byte = [0];
     let mut read = ReadBuf::new(&mut byte);
-    let mut context = Context::from_waker(Waker::noop());
-    let read = Pin::new(stream).poll_read(&mut context, &mut read);
-    matches!(read, Poll::Pending)
+    let read = poll_fn(|context| Pin::new(&mut *stream).poll_read(context, &mut read));
+    let read = pin!(tokio::task::coop::unconstrained(read));
+    read.poll(&mut Context::from_waker(Waker::noop()))
+        .is_pending()
 }
 
 impl Quiet for tokio::net::TcpStream {
@@ -156,6 +159,12 @@ mod tests {
         }
     }
 
+    impl Quiet for tokio::io::DuplexStream {
+        fn is_quiet(&mut self) -> bool {
+            is_quiet(self)
+        }
+    }
+
     fn fake(number: u32) -> Fake {
         Fake(number, Rc::new(Cell::new(true)))
     }
@@ -220,6 +229,34 @@ mod tests {
         assert_eq!(drain(&mut pool, "a", now), [4]);
         pool.put(&"a", fake(6), now, now);
         assert!(pool.is_empty(), "a connection that may not idle isn't kept");
+    }
+
+    #[tokio::test]
+    async fn more_noisy_connections_than_a_task_may_poll_are_neither_taken_nor_kept() {
+        let bounds = Bounds {
+            per_key: 1000,
+            total: 1000,
+        };
+        let (mut pool, now) = (IdlePool::new(bounds), Instant::now());
+        let mut servers = Vec::new();
+        for sweeps in [false, true] {
+            // The first is quiet. Tokio's budget for one poll of a task is 128.
+            for number in 0..300 {
+                let (client, mut server) = tokio::io::duplex(8);
+                if number > 0 {
+                    server.write_all(b"!").await.unwrap();
+                }
+                servers.push(server);
+                pool.put(&"a", client, now, now + LONG);
+            }
+            tokio::task::yield_now().await;
+            if sweeps {
+                assert_eq!(pool.sweep(now), 1);
+            }
+            let mut quiet = pool.take(&"a", now).unwrap();
+            assert!(pool.is_empty(), "sweeps: {sweeps}, left: {}", pool.len());
+            assert!(is_quiet(&mut quiet));
+        }
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@ use super::early_request_filter::readable_id;
 use super::{Ctx, refuse, respond, scrub};
 use crate::egress::Speaks;
 use crate::error::{Refusal, UpstreamFault};
+use crate::http1::answer::has_no_body;
 use crate::{hop_by_hop, request_id};
 
 pub(super) fn run(
@@ -43,8 +44,8 @@ pub(super) fn run(
 }
 
 /// One length, as digits, or none: callers differ in how they read two. An answer without a body
-/// has no length. (Of a length next to Transfer-Encoding, Pingora keeps the latter.) No transfer
-/// coding but `chunked`, once.
+/// has neither length nor coding. (Of a length next to Transfer-Encoding, Pingora keeps the
+/// latter.) No transfer coding but `chunked`, once.
 fn check_lengths(response: &mut ResponseHeader) -> Result<(), TwoLengths> {
     let mut codings = response.headers.get_all(TRANSFER_ENCODING).iter();
     if let Some(coding) = codings.next() {
@@ -58,6 +59,9 @@ fn check_lengths(response: &mut ResponseHeader) -> Result<(), TwoLengths> {
         }
     }
     let status = response.status;
+    if has_no_body(status.as_u16()) {
+        response.remove_header(&TRANSFER_ENCODING);
+    }
     if status.is_informational() || status.as_u16() == 204 {
         response.remove_header(&CONTENT_LENGTH);
         return Ok(());

@@ -134,7 +134,13 @@ impl Parser {
             Ok(Some(length)) => Some(length),
             Ok(None) if bytes.len() > LONGEST_HEAD => return Err(Doubt::LongHead),
             Ok(None) => return Ok(false),
-            Err(_) if self.is_lenient && bytes.len() <= LONGEST_HEAD => None,
+            Err(_) if self.is_lenient && bytes.len() <= LONGEST_HEAD => {
+                // Parsing begins anew each time: a server could send its head byte by byte.
+                if !self.end.has_come(bytes) {
+                    return Ok(false);
+                }
+                None
+            }
             Err(bare) => return Err(bare.into()),
         };
         if length > Some(LONGEST_HEAD) {
@@ -186,6 +192,11 @@ impl Parser {
         head.may_reuse &= !has_both && !is_odd && length.is_some();
         Ok(true)
     }
+}
+
+/// Whether no answer with this status has a body, whatever its headers say (RFC 9112, 6.3).
+pub fn has_no_body(status: u16) -> bool {
+    status < 200 || matches!(status, 204 | 304)
 }
 
 /// So that a server of another protocol is known by its first bytes, and not after a timeout.
@@ -262,7 +273,7 @@ impl Claims {
         if to_head || status == 304 {
             return Ok((Framing::None, persists));
         }
-        if status < 200 || status == 204 {
+        if has_no_body(status) {
             // A server that announces a body here may send one.
             let is_bodiless = !has_codings && self.length.unwrap_or(0) == 0;
             return Ok((Framing::None, persists && is_bodiless && status != 101));

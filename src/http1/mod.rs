@@ -80,15 +80,20 @@ pub struct EndOfHead {
     searched: usize,
     /// Ends of lines so far.
     lines: usize,
+    has_bare_lf: bool,
 }
 
 impl EndOfHead {
     /// The length of the head with its empty line. `bytes` are all that have come so far.
     pub fn find(&mut self, bytes: &[u8]) -> Result<Option<usize>, BareLf> {
+        if self.has_bare_lf {
+            return Err(BareLf);
+        }
         for at in memchr_iter(b'\n', &bytes[self.searched..]) {
             let line_end = self.searched + at;
             self.lines += 1;
             if line_end == 0 || bytes[line_end - 1] != b'\r' {
+                self.has_bare_lf = true;
                 return Err(BareLf);
             }
             if line_end == 1 || (line_end >= 3 && bytes[line_end - 2] == b'\n') {
@@ -102,6 +107,19 @@ impl EndOfHead {
     /// The lines of the head that was found, its empty one included.
     fn lines(&self) -> usize {
         self.lines
+    }
+
+    /// Whether the empty line has come, after [`BareLf`]: lines may end with LF alone.
+    fn has_come(&mut self, bytes: &[u8]) -> bool {
+        for at in memchr_iter(b'\n', &bytes[self.searched..]) {
+            let before = &bytes[..self.searched + at];
+            let before = before.strip_suffix(b"\r").unwrap_or(before);
+            if before.is_empty() || before.ends_with(b"\n") {
+                return true;
+            }
+        }
+        self.searched = bytes.len();
+        false
     }
 }
 

@@ -139,9 +139,7 @@ impl Route {
             None => Cow::Borrowed(query.unwrap_or_default()),
         };
         let query = query.as_bytes();
-        let size =
-            self.base_path.len() + path.len() + query.len() + credential.map_or(0, <[u8]>::len) + 2;
-        target.reserve(size);
+        target.reserve(self.target_room(path, with_auth) + query.len());
         target.extend_from_slice(self.base_path.as_bytes());
         target.extend_from_slice(path.as_bytes());
         if !query.is_empty() || credential.is_some() {
@@ -154,6 +152,13 @@ impl Route {
             }
             target.extend_from_slice(credential);
         }
+    }
+
+    /// How long the target of this path can be, without the caller's query.
+    pub fn target_room(&self, path: &str, with_auth: bool) -> usize {
+        let credential = self.attachment.query(with_auth);
+        let credential = credential.map_or(0, |pair| pair.expose().len());
+        self.base_path.len() + path.len() + credential + 2
     }
 }
 

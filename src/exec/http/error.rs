@@ -14,6 +14,8 @@ pub enum HttpError {
     TooManyRedirects(usize),
     #[error("HTTP request failed: it redirected to something that is no http or https URL")]
     BadRedirect,
+    #[error("HTTP request failed: it redirected to another origin with a credential in the URL")]
+    SecretInRedirect,
     #[error("Invalid path parameter '{name}': value '{value}' contains forbidden characters")]
     PathParameter { name: String, value: String },
     #[error("Missing path parameter '{0}'")]
@@ -45,6 +47,7 @@ impl ExecFailure for HttpError {
             HttpError::Egress(error) => error.outcome(),
             HttpError::TooManyRedirects(_)
             | HttpError::BadRedirect
+            | HttpError::SecretInRedirect
             | HttpError::PathParameter { .. }
             | HttpError::MissingPathParameter(_)
             | HttpError::HeaderParameter(_)
@@ -64,18 +67,19 @@ impl ExecFailure for HttpError {
             | HttpError::LongUrl(_) => Code::InvalidValue,
             HttpError::Credential(error) => error.code(),
             HttpError::Egress(error) => error.code(),
-            HttpError::Status { .. } | HttpError::TooManyRedirects(_) | HttpError::BadRedirect => {
-                Code::UpstreamError
-            }
+            HttpError::Status { .. }
+            | HttpError::TooManyRedirects(_)
+            | HttpError::BadRedirect
+            | HttpError::SecretInRedirect => Code::UpstreamError,
         }
     }
 
     fn upstream_failure(&self) -> Option<UpstreamFailure> {
         match self {
             HttpError::Status { status, .. } => Some(UpstreamFailure::status(*status)),
-            HttpError::TooManyRedirects(_) | HttpError::BadRedirect => {
-                Some(UpstreamFailure::new("redirect"))
-            }
+            HttpError::TooManyRedirects(_)
+            | HttpError::BadRedirect
+            | HttpError::SecretInRedirect => Some(UpstreamFailure::new("redirect")),
             HttpError::Credential(error) => error.upstream_failure(),
             HttpError::Egress(error) => error.upstream_failure(),
             HttpError::PathParameter { .. }

@@ -80,7 +80,10 @@ pub async fn send(
             attachment.observe(status);
         }
         match location(&answer) {
-            Some(target) => hop.follow(status, &target, home)?,
+            Some(target) => {
+                hop.follow(status, &target, home)?;
+                hop.drop_credential(attachment)?;
+            }
             None => {
                 return Ok(Response {
                     status,
@@ -139,6 +142,29 @@ impl Hop {
         let mut target = self.target.clone();
         target.set_query(&query::with_credential(target.query(), &pair));
         Cow::Owned(target)
+    }
+
+    /// A server may repeat its query in the redirect. To another origin, the parameter of the
+    /// credential is left out, and a URL with a secret in any other place isn't asked for.
+    fn drop_credential(&mut self, attachment: &Attachment) -> Result<(), HttpError> {
+        if self.at_origin {
+            return Ok(());
+        }
+        if let Some(pair) = attachment.query(true) {
+            let name = query::name(pair.expose());
+            if let Cow::Owned(rest) = query::without(self.target.query(), name) {
+                self.target.set_query(&rest);
+            }
+        }
+        let url = format!(
+            "{}{}",
+            self.target.origin.as_str(),
+            self.target.path_and_query
+        );
+        match attachment.redact_header(url.as_bytes()) {
+            Some(_) => Err(HttpError::SecretInRedirect),
+            None => Ok(()),
+        }
     }
 
     /// Each name once: a later header takes the place of an earlier one.

@@ -8,7 +8,7 @@ use super::request::lower_case;
 use crate::error::usual_reason;
 use crate::gateway::Ctx;
 use crate::gateway::early_request_filter::readable_id;
-use crate::http1::answer::Head;
+use crate::http1::answer::{Head, has_no_body};
 use crate::{hop_by_hop, request_id};
 
 /// What the head says besides what the upstream said.
@@ -90,7 +90,7 @@ pub(super) fn write(
                     return Err(TwoLengths);
                 }
             }
-            b"transfer-encoding" if kind.is_chunked => continue,
+            b"transfer-encoding" if kind.is_chunked || has_no_body(head.status) => continue,
             b"date" if !kind.is_interim => continue,
             name if name == request_id::HEADER.as_bytes() => {
                 upstream_id = readable_id(value).map(Box::from);

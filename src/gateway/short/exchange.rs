@@ -269,7 +269,7 @@ impl Exchange<'_> {
             return Err(self.refuse(refusal));
         }
         let bytes = &self.inbox[..length];
-        self.scratch.to_upstream.extend_from_slice(bytes);
+        self.scratch.send_also(bytes);
         self.body_left -= length as u64;
         if self.body_left == 0 {
             self.body_taken = length;

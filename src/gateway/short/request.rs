@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 
 use super::Plain;
 use super::answer::line;
+use crate::filters::Forward;
 use crate::gateway::strip::{Fate, Strip};
 use crate::http1::request::Head;
 use crate::{hop_by_hop, request_id};
@@ -44,6 +45,8 @@ pub(super) fn write(out: &mut Vec<u8>, head: &Head, plain: &Plain) -> Option<()>
         keep_authorization: forward.forwards_authorization,
         behind_proxy: ctx.caller.behind_proxy,
     };
+    out.reserve(room(head, plain, forward));
+    let reserved = out.capacity();
     out.extend_from_slice(head.method.get(bytes));
     out.push(b' ');
     route.write_target(out, &forward.path, parts.uri.query(), with_auth);
@@ -72,7 +75,28 @@ pub(super) fn write(out: &mut Vec<u8>, head: &Head, plain: &Plain) -> Option<()>
         line(out, name.as_str().as_bytes(), value.as_bytes());
     }
     out.extend_from_slice(b"\r\n");
+    debug_assert_eq!(
+        out.capacity(),
+        reserved,
+        "a copy of the credential was left behind"
+    );
     Some(())
+}
+
+/// As much as the head can need: a buffer that grows leaves a copy of the credential behind.
+fn room(head: &Head, plain: &Plain, forward: &Forward) -> usize {
+    let route = &forward.route;
+    let headers = route.attachment.headers(true);
+    let headers: usize = headers
+        .map(|(name, value)| name.as_str().len() + value.len() + 4)
+        .sum();
+    // A header of the caller's may have no blank behind its colon.
+    plain.head.len()
+        + head.fields.len()
+        + route.target_room(&forward.path, true)
+        + route.host_header.len()
+        + headers
+        + 128
 }
 
 /// A header's name in lower case. Nearly all fit into `space`.

@@ -1,6 +1,7 @@
 use std::cell::RefCell;
 
 use bytes::BytesMut;
+use zeroize::Zeroize as _;
 
 use crate::http1::answer::Parser;
 
@@ -12,6 +13,7 @@ const LARGEST: usize = 64 << 10;
 /// The buffers of an exchange. A worker keeps them between requests, so that an idle connection has
 /// none.
 pub(super) struct Scratch {
+    /// Holds the credential: what isn't sent is wiped.
     pub to_upstream: Vec<u8>,
     pub from_upstream: BytesMut,
     pub to_caller: Vec<u8>,
@@ -33,8 +35,26 @@ impl Scratch {
         })
     }
 
-    pub fn clear(&mut self) {
+    /// Appends to what is for the upstream. A buffer that grows would leave a copy behind.
+    pub fn send_also(&mut self, bytes: &[u8]) {
+        let unsent = &mut self.to_upstream;
+        if unsent.capacity() - unsent.len() < bytes.len() {
+            let mut larger = Vec::with_capacity(unsent.len() + bytes.len());
+            larger.extend_from_slice(unsent);
+            unsent.as_mut_slice().zeroize();
+            *unsent = larger;
+        }
+        unsent.extend_from_slice(bytes);
+    }
+
+    /// Most often all was sent, and wiped with it.
+    fn wipe(&mut self) {
+        self.to_upstream.as_mut_slice().zeroize();
         self.to_upstream.clear();
+    }
+
+    pub fn clear(&mut self) {
+        self.wipe();
         self.from_upstream.clear();
         self.to_caller.clear();
     }
@@ -51,5 +71,28 @@ impl Scratch {
                 kept.push(self);
             }
         });
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.wipe();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_for_the_upstream_are_appended_however_little_room_is_left() {
+        let mut scratch = Scratch::take();
+        scratch.to_upstream = Vec::with_capacity(8);
+        for part in ["head", "", "body", "more of it"] {
+            scratch.send_also(part.as_bytes());
+        }
+        assert_eq!(scratch.to_upstream, b"headbodymore of it");
+        scratch.clear();
+        assert!(scratch.to_upstream.is_empty());
     }
 }

@@ -43,6 +43,27 @@ fn head_in_pieces_is_complete_with_its_last_byte() {
     assert_eq!((head.framing, head.may_reuse), (Framing::UntilClose, false));
 }
 
+#[test]
+fn head_with_a_bare_lf_is_parsed_once_its_empty_line_came() {
+    for end in ["\n", "\r\n"] {
+        let bytes = format!("HTTP/1.1 200 OK\r\nA: b\nno header\r\nC: d\r\n{end}");
+        let bytes = bytes.as_bytes();
+        let mut parser = Parser::of_proxy();
+        for end in 0..bytes.len() {
+            assert!(parser.parse(&bytes[..end], false).unwrap().is_none());
+        }
+        assert_eq!(parser.parse(bytes, false).unwrap_err(), Doubt::HeaderName);
+        let next = format!("HTTP/1.1 200 OK\nA: b\r\n c\n{end}");
+        let next = next.as_bytes();
+        for end in 0..next.len() {
+            assert!(parser.parse(&next[..end], false).unwrap().is_none());
+        }
+        let head = parser.parse(next, false).unwrap().unwrap();
+        assert_eq!((head.length, head.fields.len()), (next.len(), 1));
+        assert!(!head.may_reuse);
+    }
+}
+
 /// The framing of an answer to a GET or a HEAD, and whether its connection may be used again.
 fn framing(line: &str, headers: &[&str], to_head: bool) -> (Framing, bool) {
     let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();

@@ -160,6 +160,42 @@ fn answer_of_known_length_is_streamed() {
 }
 
 #[test]
+fn answer_whose_status_has_no_body_is_passed_on_without_transfer_encoding() {
+    let ok = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+    for (status, behind) in [
+        ("204 No Content", ""),
+        ("304 Not Modified", ""),
+        ("103 Hints", ok),
+    ] {
+        let upstream = Upstream::fixed(format!(
+            "HTTP/1.1 {status}\r\ntransfer-encoding: chunked\r\nx-own: 1\r\n\r\n{behind}"
+        ));
+        // Routes with scrub are Pingora's.
+        let proxy = Setup::new()
+            .route("short", &upstream.url(), "path_prefix = '/short'")
+            .route(
+                "long",
+                &upstream.url(),
+                "path_prefix = '/long'\nscrub = true",
+            )
+            .start();
+        for path in ["/short/x", "/long/x"] {
+            let mut client = proxy.client();
+            let answer = client.get(path);
+            assert!(status.starts_with(&answer.status.to_string()), "{path}");
+            assert_eq!(
+                (answer.header("transfer-encoding"), answer.header("x-own")),
+                (None, Some("1")),
+                "{path} {status}"
+            );
+            if !behind.is_empty() {
+                assert_eq!(client.read(false).text(), "ok", "{path}");
+            }
+        }
+    }
+}
+
+#[test]
 fn informational_answers_are_passed_on() {
     let upstream = Upstream::fixed(
         "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",

@@ -174,6 +174,10 @@ fn redirect_to_another_origin_carries_no_credential() {
         match received.target.split('?').next().unwrap() {
             "/near" => to("/arrived"),
             "/far" => to(&format!("{foreign_url}/x")),
+            // As many servers do: with the query that came.
+            "/kept" => to(&format!("{foreign_url}{}", received.target)),
+            "/other" => to(&format!("{foreign_url}/x?k={KEY}")),
+            "/path" => to(&format!("{foreign_url}/{KEY}/x")),
             "/see" => (303, "location: /arrived\r\n".into(), String::new()),
             "/round" => to("/round"),
             "/odd" => to("ftp://x/y"),
@@ -194,7 +198,10 @@ fn redirect_to_another_origin_carries_no_credential() {
             "#
         )
     };
-    let tools = ["near", "far", "see", "round", "odd"].map(one).concat();
+    let tools = [
+        "near", "far", "kept", "other", "path", "see", "round", "odd",
+    ];
+    let tools = tools.map(one).concat();
     let query = tools.replace("name = '", "name = 'q_");
     let provider = format!("{BEARER}\nextra_headers = {{ X-Extra = 'k ${{api}}' }}");
     let proxy = with_key(Setup::new())
@@ -224,6 +231,18 @@ fn redirect_to_another_origin_carries_no_credential() {
         );
         assert_eq!((seen.target.as_str(), seen.body.len()), ("/x", 7));
     }
+    assert_eq!(call("q_kept")["result"]["from"], "foreign");
+    assert_eq!(foreign.last().target, "/kept?");
+    let before = foreign.received().len();
+    for tool in ["other", "path", "q_other", "q_path"] {
+        assert_eq!(
+            call(tool)["error"],
+            "Upstream API error: HTTP request failed: it redirected to another origin with a \
+             credential in the URL",
+            "{tool}"
+        );
+    }
+    assert_eq!(foreign.received().len(), before);
     assert_eq!(
         call("round")["error"],
         "Upstream API error: HTTP request failed: more than 10 redirects"
