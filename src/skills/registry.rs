@@ -34,6 +34,34 @@ pub struct Installed {
     pub skill: Result<Skill, Fault>,
 }
 
+impl Installed {
+    /// The name of its folder.
+    pub fn folder_name(&self) -> Option<&str> {
+        self.path.file_name().and_then(|name| name.to_str())
+    }
+
+    /// The folder that is used in place of this one, because it has a skill of the same name.
+    pub fn shadowed_by<'a>(&self, all: &'a [Installed]) -> Option<&'a Path> {
+        let own = self.skill.as_ref().ok()?;
+        let others = all.iter().filter_map(|other| other.skill.as_ref().ok());
+        let first = others
+            .filter(|other| other.name == own.name)
+            .min_by_key(|one| rank(one))?;
+        (first.folder != own.folder).then_some(first.folder.as_path())
+    }
+}
+
+/// The order of skills. Of those with the same name the first one is used: the one whose folder is
+/// named like it. A stranger's skill must not take the place of one that is there by the name of
+/// its folder.
+fn rank(skill: &Skill) -> (&str, bool, &Path) {
+    let is_foreign = skill
+        .folder
+        .file_name()
+        .is_none_or(|own| own != skill.name.as_str());
+    (&skill.name, is_foreign, &skill.folder)
+}
+
 impl Registry {
     /// The skills of an ATI folder. A folder that is no skill is skipped, and named in a warning.
     pub fn load(ati_dir: &Path, warnings: &mut Vec<Problem>) -> Self {
@@ -86,7 +114,7 @@ impl Registry {
 
     /// Of two skills with the same name the first one stays.
     fn of(mut skills: Vec<Skill>, warnings: &mut Vec<Problem>) -> Self {
-        skills.sort_by(|a, b| (&a.name, &a.folder).cmp(&(&b.name, &b.folder)));
+        skills.sort_by(|a, b| rank(a).cmp(&rank(b)));
         let mut registry = Registry::default();
         for skill in skills {
             if let Some(&known) = registry.by_name.get(&skill.name) {
@@ -351,7 +379,7 @@ mod tests {
             std::fs::write(path, text).unwrap();
         };
         write("good/SKILL.md", b"---\nname: good\n---\n");
-        write("twice/SKILL.md", b"---\nname: good\n---\n");
+        write("again/SKILL.md", b"---\nname: good\n---\n");
         write("broken/skill.toml", b"[skill");
         write("binary/SKILL.md", &[0xff]);
         write("empty/notes.txt", b"");
@@ -366,7 +394,7 @@ mod tests {
             dir.path().join("skills/good")
         );
         let texts: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-        for bad in ["twice", "broken", "binary", "empty", "link"] {
+        for bad in ["again", "broken", "binary", "empty", "link"] {
             assert!(
                 texts
                     .iter()

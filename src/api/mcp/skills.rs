@@ -72,7 +72,7 @@ async fn list(request: &ClientRequest, exchange: &Exchange) -> Result<ResultText
 }
 
 async fn get(request: &ClientRequest, exchange: &Exchange) -> Result<ResultText, RpcError> {
-    let uri = request.uri.as_deref().unwrap_or_default();
+    let uri = wanted_uri(request)?;
     let none = || RpcError::Params(format!("No skill is served at {}", clipped(uri)));
     let (name, path) = parse(uri).ok_or_else(none)?;
     if path != DOCUMENT {
@@ -82,6 +82,12 @@ async fn get(request: &ClientRequest, exchange: &Exchange) -> Result<ResultText,
     Ok(finish_skills(
         json!({"skill": entry(&name, served.files())}),
     ))
+}
+
+fn wanted_uri(request: &ClientRequest) -> Result<&str, RpcError> {
+    let uri = request.uri.as_deref().filter(|uri| !uri.is_empty());
+    let example = "skill://<name>/SKILL.md";
+    uri.ok_or_else(|| RpcError::Params(format!("The parameter 'uri' is missing: {example}")))
 }
 
 async fn list_resources(
@@ -117,7 +123,7 @@ async fn list_resources(
 }
 
 async fn read(request: &ClientRequest, exchange: &Exchange) -> Result<ResultText, RpcError> {
-    let uri = request.uri.as_deref().unwrap_or_default();
+    let uri = wanted_uri(request)?;
     let none = || RpcError::Params(format!("Resource not found: {}", clipped(uri)));
     let (name, path) = parse(uri).ok_or_else(none)?;
     let served = find(&name, exchange).await?.ok_or_else(none)?;

@@ -202,6 +202,15 @@ impl Response {
                 Code::UpstreamError,
                 Some("is ATI_PROXY_URL the address of an ATI proxy, and its path right?"),
             ),
+            // As where the catalogue is read without a proxy.
+            404 if error.starts_with("Skill '") => (
+                Code::ExecutionFailed,
+                Some("'ati skill list' and 'ati skill fetch catalog' list those that you may see"),
+            ),
+            404 if error.starts_with("Path '") => (
+                Code::ExecutionFailed,
+                Some("'ati skill fetch resources' lists the files"),
+            ),
             404 => (
                 Code::ToolNotFound,
                 Some("'ati tool list' shows the tools that you may use"),
@@ -358,6 +367,11 @@ mod tests {
         assert_eq!(other.0, "provider.upstream_error");
         let unknown = shown(&answer(404, true, r#"{"error":"Unknown tool: 'x'"}"#));
         assert_eq!(unknown.0, "tool.not_found");
+        for error in ["Skill 'x' not found", "Path 'a.md' not found in skill 'x'"] {
+            let body = serde_json::json!({"error": error}).to_string();
+            let failure = answer(404, true, &body);
+            assert_eq!(shown(&failure).0, "tool.execution_failed", "{error}");
+        }
     }
 
     #[test]

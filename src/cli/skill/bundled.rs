@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::super::local::Local;
 use super::super::{output, problem_failure};
+use crate::catalog::files::PROVIDER as BUILT_IN;
 use crate::catalog::mcp::Transport;
 use crate::catalog::{Catalog, Handler, Provider, Specs};
 use crate::config::{self, HandlerKind, is_provider_name};
@@ -57,7 +58,7 @@ impl BundledProvider {
         }
         let provider = catalog.providers().first();
         let mut risks: Vec<String> = provider.and_then(|one| risk(one)).into_iter().collect();
-        risks.extend(replaced_tools(&catalog));
+        risks.extend(replaced(&catalog));
         let keys = provider.map(|one| one.key_names()).unwrap_or_default();
         Ok(Some(BundledProvider {
             name,
@@ -83,7 +84,7 @@ impl BundledProvider {
             .hint("nothing was installed; --allow-provider installs it with its provider"))
     }
 
-    fn is_installed(&self) -> bool {
+    pub fn is_installed(&self) -> bool {
         let dir = config::ati_dir();
         let known = config::read_manifests(&dir, &mut Vec::new());
         known.iter().any(|manifest| manifest.name == self.name) || self.path().exists()
@@ -131,13 +132,26 @@ fn risk(provider: &Provider) -> Option<String> {
 }
 
 /// Of two tools with the same name the later one wins: a stranger's must not take the place of one
-/// that is there.
-fn replaced_tools(catalog: &Catalog) -> Option<String> {
-    let known = Local::load_catalog().ok()?;
+/// that is there, whether a manifest or ati itself has it. Nothing of a provider that is installed
+/// is replaced: its manifest stays.
+fn replaced(catalog: &Catalog) -> Option<String> {
     let own = catalog.providers().first()?;
-    let replaced = catalog.tools().iter().find(|tool| {
-        let mut known = known.tools().iter();
-        known.any(|other| other.name == tool.name && other.provider.name != own.name)
+    if own.name == BUILT_IN {
+        return Some(format!("replaces the built-in provider '{BUILT_IN}'"));
+    }
+    let known = match Local::load_catalog() {
+        Ok(known) => known,
+        Err(e) => {
+            return Some(format!(
+                "can't be compared with the tools that are there ({e})"
+            ));
+        }
+    };
+    let mut tools = catalog.tools().iter();
+    let replaced = tools.find(|tool| {
+        let is_there = known.tools().iter().any(|other| other.name == tool.name);
+        // Also by another spelling: `file_manager_upload`.
+        is_there || known.find(&tool.name).is_some()
     })?;
     Some(format!("replaces the tool '{}'", replaced.name))
 }

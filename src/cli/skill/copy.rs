@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::super::interrupt::Stop;
 use crate::error::{Code, Failure};
 use crate::files;
 use crate::skills::folder::{self, LARGEST};
@@ -24,10 +25,16 @@ pub fn read(from: &Path) -> Result<Contents, BundleError> {
 }
 
 /// Writes the files to a new folder, and where they came from into its `skill.toml`.
-pub fn write(contents: &Contents, source: (&str, Option<&str>), to: &Path) -> Result<(), Failure> {
+pub fn write(
+    contents: &Contents,
+    source: (&str, Option<&str>),
+    to: &Path,
+    stop: &Stop,
+) -> Result<(), Failure> {
     let failed = |path: &Path, e| super::super::file_failure(Code::ExecutionFailed, path, e);
     std::fs::create_dir(to).map_err(|e| failed(to, e))?;
     for (path, (content, executable)) in contents {
+        stop.check()?;
         let target = to.join(path);
         let mode = if *executable { 0o755 } else { 0o644 };
         files::write_new_from(&target, &mut content.as_slice(), mode)

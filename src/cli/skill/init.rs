@@ -39,7 +39,7 @@ pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
     if !args.tools.is_empty() || !args.provider.is_empty() {
         std::fs::write(staged.join(METADATA), metadata(name, args)).map_err(failed)?;
     }
-    staging.commit(&[name.to_owned()])?;
+    staging.commit(&[name.to_owned()], &[])?;
     output::lines_or_value(
         asked,
         || {

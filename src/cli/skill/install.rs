@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::super::interrupt::{Ended, interruptible};
+use super::super::interrupt::{Ended, Stop, interruptible, on_thread};
 use super::super::{Format, output, runtime};
 use super::bundled::{BundledProvider, Outcome};
 use super::copy::{self, Contents};
 use super::git;
 use super::place::{self, Staging, check_name};
 use super::source::Source;
+use super::twins;
 use crate::error::{Code, Failure};
 use crate::skills::integrity::Integrity;
 use crate::skills::{Skill, folder, is_skill_name};
@@ -39,7 +40,7 @@ pub struct Args {
     #[arg(long)]
     allow_provider: bool,
 
-    /// Replace a skill that was changed since it was installed
+    /// Replace a skill that was changed since it was installed, or that has the same name
     #[arg(long)]
     force: bool,
 
@@ -49,6 +50,7 @@ pub struct Args {
 }
 
 /// How skills are installed.
+#[derive(Clone)]
 pub struct Options {
     pub name: Option<String>,
     pub all: bool,
@@ -88,24 +90,29 @@ pub struct NewSkill {
 
 /// Installs what a source has. A signal ends it before anything has its place.
 pub fn from(source: Source, options: &Options) -> Result<Ended<Vec<NewSkill>>, Failure> {
-    let work = async {
+    let options = options.clone();
+    commit(async {
         let fetched = fetch(source).await?;
-        let found = fetched.skills(options)?;
-        stage(found, options)
-    };
-    match runtime()?.block_on(interruptible(work))? {
-        Ended::Interrupted(code) => Ok(Ended::Interrupted(code)),
-        Ended::Done(staged) => staged.commit().map(Ended::Done),
-    }
+        on_thread(move |stop| stage(fetched.skills(&options, stop)?, &options, stop)).await
+    })
 }
 
-/// Installs skills that are fetched.
-pub fn put(found: Vec<Found>, options: &Options) -> Result<Vec<NewSkill>, Failure> {
-    let named = |found: Found| match options.name.clone() {
+/// Installs a skill that is fetched. A signal ends it as it ends `from`.
+pub fn put(found: Found, options: Options) -> Result<Ended<Vec<NewSkill>>, Failure> {
+    let found = match options.name.clone() {
         Some(name) => Found { name, ..found },
         None => found,
     };
-    stage(found.into_iter().map(named).collect(), options)?.commit()
+    commit(on_thread(move |stop| stage(vec![found], &options, stop)))
+}
+
+fn commit(
+    staged: impl Future<Output = Result<Staged, Failure>>,
+) -> Result<Ended<Vec<NewSkill>>, Failure> {
+    match runtime()?.block_on(interruptible(staged))? {
+        Ended::Interrupted(code) => Ok(Ended::Interrupted(code)),
+        Ended::Done(staged) => staged.commit().map(Ended::Done),
+    }
 }
 
 /// What a source has, on this machine.
@@ -176,9 +183,9 @@ pub struct Found {
 }
 
 impl Fetched {
-    fn skills(&self, options: &Options) -> Result<Vec<Found>, Failure> {
+    fn skills(&self, options: &Options, stop: &Stop) -> Result<Vec<Found>, Failure> {
         if options.all {
-            return self.children(options);
+            return self.children(options, stop);
         }
         let found = match &self.root {
             Root::Files(contents) => Found {
@@ -202,22 +209,24 @@ impl Fetched {
             allow_provider: false,
             force: false,
         };
-        let mut found = self.skills(&options)?;
+        let mut found = self.skills(&options, &Stop::default())?;
         found
             .pop()
             .ok_or_else(|| Failure::invalid("the source has no skill"))
     }
 
-    fn children(&self, options: &Options) -> Result<Vec<Found>, Failure> {
+    fn children(&self, options: &Options, stop: &Stop) -> Result<Vec<Found>, Failure> {
         let (Root::Folder(root) | Root::Temporary(root, _)) = &self.root else {
-            return self.skills(&Options {
+            let options = Options {
                 all: false,
                 name: options.name.clone(),
                 ..*options
-            });
+            };
+            return self.skills(&options, stop);
         };
         let mut found = Vec::new();
         for path in skills_below(root) {
+            stop.check()?;
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             found.push(self.one(&path, &self.source.child(&name))?);
         }
@@ -295,10 +304,12 @@ fn skills_below(root: &Path) -> Vec<PathBuf> {
 pub struct Staged {
     staging: Staging,
     skills: Vec<(String, Option<BundledProvider>)>,
+    /// Folders that leave their places, because they have skills of the same names.
+    replaced: Vec<PathBuf>,
 }
 
 /// Writes the skills next to their places.
-fn stage(found: Vec<Found>, options: &Options) -> Result<Staged, Failure> {
+fn stage(found: Vec<Found>, options: &Options, stop: &Stop) -> Result<Staged, Failure> {
     for one in &found {
         if let Some(provider) = &one.provider {
             provider.check(&one.name, options.allow_provider)?;
@@ -310,17 +321,18 @@ fn stage(found: Vec<Found>, options: &Options) -> Result<Staged, Failure> {
     let staging = Staging::open()?;
     let mut skills = Vec::new();
     for one in found {
-        one.write(&staging.path(&one.name))?;
+        let source = one.source.recorded();
+        let source = (source.as_str(), one.pinned.as_deref());
+        copy::write(&one.contents, source, &staging.path(&one.name), stop)?;
         skills.push((one.name, one.provider));
     }
-    Ok(Staged { staging, skills })
-}
-
-impl Found {
-    pub fn write(&self, to: &Path) -> Result<(), Failure> {
-        let source = self.source.recorded();
-        copy::write(&self.contents, (&source, self.pinned.as_deref()), to)
-    }
+    let folders: Vec<&str> = skills.iter().map(|(name, _)| name.as_str()).collect();
+    let replaced = twins::replaced(&staging, &folders, options.force)?;
+    Ok(Staged {
+        staging,
+        skills,
+        replaced,
+    })
 }
 
 /// A skill that was changed here, or written here, isn't replaced.
@@ -329,28 +341,31 @@ fn keep_changes(new: &Found) -> Result<(), Failure> {
     if target.symlink_metadata().is_err() {
         return Ok(());
     }
-    let refused = |why: &str| {
+    let refused = |why: String| {
         let message = format!("Skill '{}' is there already, and {why}", new.name);
         Err(Failure::invalid(message).hint("--force replaces it"))
     };
     let (Ok(skill), Ok(now)) = (folder::read(&target), Integrity::measure(&target)) else {
-        return refused("can't be read");
+        return refused("can't be read".to_owned());
     };
     let recorded = &skill.integrity;
     if recorded.content_hash.is_none() && recorded.files.is_empty() {
-        return refused("was not installed by ati");
+        return refused("was not installed by ati".to_owned());
     }
-    match recorded.changes(&now).is_empty() {
-        true => Ok(()),
-        false => refused("was changed since it was installed"),
+    let changes = recorded.changes(&now);
+    if changes.is_empty() {
+        return Ok(());
     }
+    let paths = changes.iter().map(|(_, path)| output::printable(path));
+    let paths = paths.collect::<Vec<_>>().join(", ");
+    refused(format!("was changed since it was installed: {paths}"))
 }
 
 impl Staged {
     /// Skills first, then the manifests that they bring. It takes no time worth interrupting.
     fn commit(self) -> Result<Vec<NewSkill>, Failure> {
         let names: Vec<String> = self.skills.iter().map(|(name, _)| name.clone()).collect();
-        self.staging.commit(&names)?;
+        self.staging.commit(&names, &self.replaced)?;
         let mut installed = Vec::new();
         for (name, provider) in self.skills {
             let provider = match provider {
@@ -396,7 +411,7 @@ pub fn print(installed: &[NewSkill], all: bool, asked: Option<Format>) {
 }
 
 impl NewSkill {
-    fn print_provider(&self) {
+    pub fn print_provider(&self) {
         let Some((name, outcome, keys)) = &self.provider else {
             return;
         };
@@ -416,16 +431,19 @@ impl NewSkill {
 
     fn as_json(&self) -> Value {
         let mut row = json!({"name": self.name, "directory": self.folder});
-        if let Some((name, outcome, keys)) = &self.provider {
-            row["provider"] = json!({
-                "name": name,
-                "manifest": match outcome {
-                    Outcome::Written(path) => Some(path),
-                    Outcome::Kept => None,
-                },
-                "keys": keys,
-            });
+        if let Some(provider) = self.provider() {
+            row["provider"] = provider;
         }
         row
+    }
+
+    /// What became of the manifest that it brings along.
+    pub fn provider(&self) -> Option<Value> {
+        let (name, outcome, keys) = self.provider.as_ref()?;
+        let manifest = match outcome {
+            Outcome::Written(path) => Some(path),
+            Outcome::Kept => None,
+        };
+        Some(json!({"name": name, "manifest": manifest, "keys": keys}))
     }
 }

@@ -13,6 +13,7 @@ mod remove;
 mod show;
 mod source;
 mod sync;
+mod twins;
 mod validate;
 mod verify;
 mod view;

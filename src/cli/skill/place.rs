@@ -31,14 +31,21 @@ pub fn check_name(name: &str) -> Result<&str, Failure> {
     }
 }
 
-/// An installed skill by its name or by that of its folder, bad ones included.
+/// Every folder of skills, bad ones included.
+pub fn all() -> Vec<Installed> {
+    Registry::scan(&config::ati_dir(), &mut Vec::new())
+}
+
+/// An installed skill by its name or by that of its folder, bad ones included. Of two skills with
+/// the same name it is the one that is used.
 pub fn find(name: &str) -> Option<Installed> {
-    let mut all = Registry::scan(&config::ati_dir(), &mut Vec::new());
+    let mut all = all();
     let named = |one: &Installed| one.skill.as_ref().is_ok_and(|skill| skill.name == name);
-    let in_folder = |one: &Installed| one.path.file_name().is_some_and(|own| own == name);
+    let used = |one: &Installed| named(one) && one.shadowed_by(&all).is_none();
+    let in_folder = |one: &Installed| one.folder_name() == Some(name);
     let at = all
         .iter()
-        .position(named)
+        .position(used)
         .or_else(|| all.iter().position(in_folder))?;
     Some(all.swap_remove(at))
 }
@@ -69,27 +76,34 @@ impl Staging {
         self.dir.path().join(name)
     }
 
-    /// Gives all skills their places. Where one can't have it, none gets it.
-    pub fn commit(self, names: &[String]) -> Result<(), Failure> {
+    /// Gives all skills their places, and takes other folders out of theirs. Where one can't have
+    /// its place, none gets it.
+    pub fn commit(self, names: &[String], replaced: &[PathBuf]) -> Result<(), Failure> {
         let folder = folder();
-        let mut done: Vec<(&str, bool)> = Vec::new();
-        for name in names {
-            let (staged, target) = (self.path(name), folder.join(name));
-            match put(&staged, &target) {
-                Ok(replaced) => done.push((name, replaced)),
+        let mut done: Vec<(PathBuf, PathBuf, Moved)> = Vec::new();
+        // No skill's name begins with a dot.
+        let aside = |at: usize| self.dir.path().join(format!(".replaced-{at}"));
+        let out = replaced.iter().enumerate();
+        let out = out.map(|(at, from)| (aside(at), from.clone(), Some(Moved::Out)));
+        let placed = names.iter();
+        let placed = placed.map(|name| (self.path(name), folder.join(name), None));
+        for (staged, target, out) in out.chain(placed) {
+            let moved = match out {
+                Some(out) => fs::rename(&target, &staged).map(|()| out),
+                None => put(&staged, &target),
+            };
+            match moved {
+                Ok(moved) => done.push((staged, target, moved)),
                 Err(e) => {
-                    for (name, replaced) in done.into_iter().rev() {
-                        let (staged, target) = (self.path(name), folder.join(name));
-                        let _ = match replaced {
-                            true => put(&staged, &target).map(|_| ()),
-                            false => fs::rename(&target, &staged),
+                    for (staged, target, moved) in done.into_iter().rev() {
+                        let _ = match moved {
+                            Moved::Exchanged => put(&staged, &target).map(|_| ()),
+                            Moved::In => fs::rename(&target, &staged),
+                            Moved::Out => fs::rename(&staged, &target),
                         };
                     }
-                    return Err(super::super::file_failure(
-                        Code::ExecutionFailed,
-                        &target,
-                        e,
-                    ));
+                    let failed = super::super::file_failure;
+                    return Err(failed(Code::ExecutionFailed, &target, e));
                 }
             }
         }
@@ -109,21 +123,31 @@ impl Drop for Staging {
     }
 }
 
-/// Moves a folder to its place. An older one that is there changes places with it: true.
-fn put(staged: &Path, target: &Path) -> io::Result<bool> {
+/// What was done with a folder, so that it can be undone.
+enum Moved {
+    /// It got its place.
+    In,
+    /// An older one that was there changed places with it.
+    Exchanged,
+    /// It left its place.
+    Out,
+}
+
+/// Moves a folder to its place. An older one that is there changes places with it.
+fn put(staged: &Path, target: &Path) -> io::Result<Moved> {
     match renameat_with(CWD, staged, CWD, target, RenameFlags::NOREPLACE) {
-        Ok(()) => return Ok(false),
+        Ok(()) => return Ok(Moved::In),
         Err(rustix::io::Errno::EXIST) => {}
         // A file system without that flag.
         Err(rustix::io::Errno::INVAL) if fs::symlink_metadata(target).is_err() => {
             fs::rename(staged, target)?;
-            return Ok(false);
+            return Ok(Moved::In);
         }
         Err(rustix::io::Errno::INVAL) => {}
         Err(e) => return Err(e.into()),
     }
     match renameat_with(CWD, staged, CWD, target, RenameFlags::EXCHANGE) {
-        Ok(()) => Ok(true),
+        Ok(()) => Ok(Moved::Exchanged),
         Err(rustix::io::Errno::INVAL) => {
             let aside = staged.with_extension("old");
             fs::rename(target, &aside)?;
@@ -132,7 +156,7 @@ fn put(staged: &Path, target: &Path) -> io::Result<bool> {
                 return Err(e);
             }
             fs::rename(&aside, staged)?;
-            Ok(true)
+            Ok(Moved::Exchanged)
         }
         Err(e) => Err(e.into()),
     }

@@ -6,7 +6,7 @@ use super::super::interrupt::{Ended, interruptible};
 use super::super::{Format, output, runtime};
 use super::copy::{self, Contents};
 use super::diff::lines;
-use super::install::{self, Found, Options};
+use super::install::{self, Found, NewSkill, Options};
 use super::source::Source;
 use super::{not_found, place};
 use crate::error::{Code, Failure};
@@ -21,6 +21,10 @@ pub struct Update {
     /// Let a manifest in the skill start programs or open routes
     #[arg(long)]
     allow_provider: bool,
+
+    /// Also where the skill was changed since it was installed
+    #[arg(long)]
+    force: bool,
 }
 
 /// An installed skill next to its source.
@@ -71,15 +75,18 @@ pub fn update(args: &Update, asked: Option<Format>) -> Result<u8, Failure> {
         Ended::Interrupted(code) => return Ok(code),
     };
     let differences = pair.differences()?;
+    let mut installed = Vec::new();
     if !differences.is_empty() {
         let options = Options {
             name: folder_name(&pair.skill),
             all: false,
             allow_provider: args.allow_provider,
-            // What was changed here is shown, and replaced: that is what was asked for.
-            force: true,
+            force: args.force,
         };
-        install::put(vec![found], &options)?;
+        installed = match install::put(found, options)? {
+            Ended::Done(installed) => installed,
+            Ended::Interrupted(code) => return Ok(code),
+        };
     }
     let (status, source) = match differences.is_empty() {
         true => ("up to date", pair.source.recorded()),
@@ -92,15 +99,20 @@ pub fn update(args: &Update, asked: Option<Format>) -> Result<u8, Failure> {
             false => {
                 output::line(&format!("Updated '{name}' from {source}"));
                 differences.iter().for_each(|one| one.print("  "));
+                installed.iter().for_each(NewSkill::print_provider);
             }
         },
         || {
-            json!({
+            let mut updated = json!({
                 "status": status,
                 "name": pair.skill.name,
                 "source": source,
                 "files": rows(&differences),
-            })
+            });
+            if let Some(provider) = installed.first().and_then(NewSkill::provider) {
+                updated["provider"] = provider;
+            }
+            updated
         },
     );
     Ok(0)

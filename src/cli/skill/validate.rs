@@ -1,6 +1,6 @@
 //! `ati skill validate`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
@@ -30,6 +30,8 @@ struct Report<'a> {
     /// Tools that are there, and that aren't; none where they weren't looked for.
     tools: Option<(Vec<&'a str>, Vec<&'a str>)>,
     dependencies: Vec<(&'a str, bool)>,
+    /// Folders that are skipped because of this one.
+    same_name: Vec<PathBuf>,
 }
 
 pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
@@ -38,6 +40,24 @@ pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
         let path = installed.path.display();
         Failure::invalid(format!("{path}: {fault}"))
     })?;
+    let all = place::all();
+    let is_installed = all.iter().any(|one| one.path == installed.path);
+    if let Some(used) = installed.shadowed_by(&all).filter(|_| is_installed) {
+        let (path, used) = (installed.path.display(), used.display());
+        let message = format!(
+            "{path}: skipped: {used} has the same name, '{}'",
+            skill.name
+        );
+        return Err(Failure::invalid(message));
+    }
+    let same = |one: &&Installed| {
+        let name = one
+            .skill
+            .as_ref()
+            .is_ok_and(|other| other.name == skill.name);
+        name && is_installed && one.path != installed.path
+    };
+    let same_name = all.iter().filter(same).map(|one| one.path.clone());
     let tools = match args.check_tools {
         false => None,
         true => {
@@ -55,6 +75,7 @@ pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
         skill,
         tools,
         dependencies: dependencies.collect(),
+        same_name: same_name.collect(),
     };
     output::lines_or_value(asked, || report.print(), || report.as_json());
     let lacks = report.dependencies.iter().any(|(_, there)| !there)
@@ -94,6 +115,9 @@ impl Report<'_> {
             SkillFormat::Anthropic => "Frontmatter: present (Anthropic spec)",
             SkillFormat::LegacyToml | SkillFormat::Inferred => "Frontmatter: absent",
         });
+        for path in &self.same_name {
+            output::line(&format!("Same name, skipped: {}", path.display()));
+        }
         match &self.tools {
             Some((valid, unknown)) => {
                 if !valid.is_empty() {
@@ -143,6 +167,9 @@ impl Report<'_> {
                 .map(|(name, there)| json!({"name": name, "installed": there}))
                 .collect::<Vec<_>>(),
         });
+        if !self.same_name.is_empty() {
+            report["same_name"] = json!(self.same_name);
+        }
         if let Some((valid, unknown)) = &self.tools {
             report["valid_tools"] = json!(valid);
             report["unknown_tools"] = json!(unknown);

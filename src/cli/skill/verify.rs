@@ -4,10 +4,9 @@ use serde_json::{Value, json};
 
 use super::super::{Format, output};
 use super::{not_found, place};
-use crate::config;
 use crate::error::{Code, Failure};
+use crate::skills::Installed;
 use crate::skills::integrity::{Change, Integrity};
-use crate::skills::{Installed, Registry};
 
 /// What is known about one skill.
 struct Verified {
@@ -20,12 +19,18 @@ struct Verified {
 pub fn run(name: Option<&str>, asked: Option<Format>) -> Result<u8, Failure> {
     let installed = match name {
         Some(name) => vec![place::find(name).ok_or_else(|| not_found(name))?],
-        None => Registry::scan(&config::ati_dir(), &mut Vec::new()),
+        None => place::all(),
     };
     let mut verified = Vec::new();
     for one in &installed {
         match verify(one) {
-            Ok(one) => verified.push(one),
+            Ok(mut found) => {
+                // Of two skills with the same name, the one that isn't used has its folder's.
+                if one.shadowed_by(&installed).is_some() {
+                    found.name = one.folder_name().unwrap_or_default().to_owned();
+                }
+                verified.push(found);
+            }
             Err(failure) if name.is_some() => return Err(failure),
             // A folder that is no skill was never installed.
             Err(_) => {}
@@ -51,7 +56,8 @@ pub fn run(name: Option<&str>, asked: Option<Format>) -> Result<u8, Failure> {
     let changes: Vec<String> = changes.map(|(change, path)| told(*change, path)).collect();
     let message = format!("Integrity check failed for {}", names.join(", "));
     let failure = Failure::new(Code::ExecutionFailed, message).because(changes.join(", "));
-    Err(failure.hint("'ati skill diff' shows the difference, 'ati skill update' restores it"))
+    Err(failure
+        .hint("'ati skill diff' shows the difference, 'ati skill update --force' restores it"))
 }
 
 fn told(change: Change, path: &str) -> String {

@@ -176,6 +176,15 @@ fn scopes_hold_and_other_spellings_lead_nowhere() {
         assert_eq!(code("skills/get", uri), Some(-32602), "{uri}");
         assert_eq!(code("resources/read", uri), Some(-32602), "{uri}");
     }
+    for method in ["skills/get", "resources/read"] {
+        let message = stateless(&proxy, Some(&foo), method, json!({"name": "foo"})).json()["error"]
+            ["message"]
+            .clone();
+        assert!(
+            message.as_str().unwrap().contains("'uri' is missing"),
+            "{message}"
+        );
+    }
     assert_eq!(code("skills/get", "skill://foo/SKILL.md"), None);
     assert_eq!(code("resources/read", "skill://foo/scripts/run.sh"), None);
 }

@@ -96,6 +96,7 @@ fn repository_is_installed_at_its_head_or_at_a_pin_in_both_spellings() {
     assert_eq!(shown("alpha"), "version three\n");
     install(url, &[]);
     assert_eq!(installed(&dir), ["alpha", "beta", "of-the-root"]);
+    quiet(ati(&dir, &["skill", "remove", "of-the-root"]));
     quiet(ati(
         &dir,
         &["skill", "install", "--from-git", url, "--name", "renamed"],
@@ -231,6 +232,39 @@ fn interrupted_installation_leaves_nothing() {
                 Err(e) => (e.kind() != std::io::ErrorKind::WouldBlock).then_some(()),
             }
         });
+    }
+}
+
+/// Files take long enough to be copied that the signal comes meanwhile.
+#[test]
+fn interrupted_copying_of_many_skills_leaves_nothing() {
+    let source = tempfile::tempdir().unwrap();
+    for at in 0..2_000 {
+        skill(source.path(), &format!("s{at}"), "text", "hint = 'h'");
+    }
+    for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path();
+        let child = command(dir)
+            .args(["skill", "install", "--all", source.path().to_str().unwrap()])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        eventually("the first copies", || {
+            let names = installed(dir);
+            names
+                .iter()
+                .any(|name| name.starts_with(".install-"))
+                .then_some(())
+        });
+        let kill = Command::new("kill")
+            .args([format!("-{signal}"), child.id().to_string()])
+            .status();
+        assert!(kill.unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{signal}");
+        assert_eq!(installed(dir), [""; 0], "{signal}");
     }
 }
 

@@ -6,6 +6,7 @@ mod git;
 mod paths;
 mod providers;
 mod scopes;
+mod twins;
 mod workflow;
 
 use std::path::Path;

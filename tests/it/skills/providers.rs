@@ -40,6 +40,47 @@ fn bundled_provider_is_installed_where_there_is_none_of_its_name() {
     );
     let info = json(dir, &["tool", "info", "wx:now"]);
     assert_eq!(info["skills"], json!(["weather"]));
+    let removed = quiet(ati(dir, &["skill", "remove", "weather"]));
+    assert!(removed.contains("its provider 'wx' stays"), "{removed}");
+    assert!(target.exists());
+}
+
+#[test]
+fn update_installs_a_provider_that_the_skill_now_brings_and_says_so() {
+    let (home, source) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (dir, from) = (home.path(), source.path());
+    skill(from, "late", "text", "");
+    let path = from.join("late");
+    quiet(ati(dir, &["skill", "install", path.to_str().unwrap()]));
+    let manifest = "[provider]\nname = 'sh'\nhandler = 'cli'\ncli_command = '/bin/sh'\n";
+    write(&path.join("provider.toml"), manifest);
+    let refused = ati(dir, &["skill", "update", "late"]);
+    assert!(stderr(&refused).contains("--allow-provider"));
+    assert!(!dir.join("manifests/sh.toml").exists());
+    let text = quiet(ati(dir, &["skill", "update", "late", "--allow-provider"]));
+    assert!(
+        text.contains("Installed bundled provider 'sh' to "),
+        "{text}"
+    );
+}
+
+#[test]
+fn bundled_provider_is_not_let_in_unseen_where_its_tools_cannot_be_compared() {
+    let (home, source) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (dir, from) = (home.path(), source.path());
+    write(&dir.join("manifests/broken.toml"), "[provider");
+    skill(from, "late", "text", "");
+    let manifest = "[provider]\nname = 'p'\nbase_url = 'http://127.0.0.1:1'\n";
+    write(&from.join("late/provider.toml"), manifest);
+    let path = from.join("late");
+    let path = path.to_str().unwrap();
+    let refused = ati(dir, &["skill", "install", path]);
+    assert_eq!(refused.status.code(), Some(2));
+    let shown = stderr(&refused);
+    assert!(shown.contains("--allow-provider"), "{shown}");
+    assert!(shown.contains("broken.toml"), "{shown}");
+    assert_eq!(installed(dir), [""; 0]);
+    quiet(ati(dir, &["skill", "install", path, "--allow-provider"]));
 }
 
 #[test]
@@ -74,11 +115,25 @@ fn bundled_provider_that_starts_programs_is_shown_and_needs_a_word() {
         ),
         ("unknown", "handler = 'of-the-future'".to_owned()),
         ("thief", format!("{http}\n[[tools]]\nname = 'known:t'")),
+        (
+            "file_manager",
+            format!("{http}\n[[tools]]\nname = 'file_manager:upload'"),
+        ),
+        ("file_manager", http.to_owned()),
+        (
+            "built-in",
+            format!("{http}\n[[tools]]\nname = 'file_manager:download'"),
+        ),
+        (
+            "spelling",
+            format!("{http}\n[[tools]]\nname = 'file_manager_download'"),
+        ),
     ] {
-        skill(from, name, "text", "");
+        let own = name.replace('_', "-");
+        skill(from, &own, "text", "");
         let manifest = format!("[provider]\nname = '{name}'\n{manifest}\n");
-        write(&from.join(name).join("provider.toml"), &manifest);
-        let path = from.join(name);
+        write(&from.join(&own).join("provider.toml"), &manifest);
+        let path = from.join(&own);
         let path = path.to_str().unwrap();
         let refused = ati(dir, &["skill", "install", path]);
         assert_eq!(refused.status.code(), Some(2), "{name}");
@@ -91,7 +146,7 @@ fn bundled_provider_that_starts_programs_is_shown_and_needs_a_word() {
         assert!(!dir.join(format!("manifests/{name}.toml")).exists());
         quiet(ati(dir, &["skill", "install", path, "--allow-provider"]));
         assert!(dir.join(format!("manifests/{name}.toml")).exists());
-        quiet(ati(dir, &["skill", "remove", name]));
+        quiet(ati(dir, &["skill", "remove", &own]));
         std::fs::remove_file(dir.join(format!("manifests/{name}.toml"))).unwrap();
     }
 }

@@ -218,7 +218,14 @@ fn changed_byte_is_found_shown_and_restored() {
         // Installing again doesn't lose the change.
         let again = ati(dir, &["skill", "install", path.to_str().unwrap()]);
         assert!(failure(&again).0.contains("was changed since"), "{file}");
-        let updated = quiet(ati(dir, &["skill", "update", "tight"]));
+        let (message, code) = failure(&ati(dir, &["skill", "update", "tight"]));
+        assert!(
+            message.ends_with(&format!("was changed since it was installed: {file}")),
+            "{message}"
+        );
+        assert_eq!(code, Some(2));
+        assert!(std::fs::read_to_string(&at).unwrap().contains(new));
+        let updated = quiet(ati(dir, &["skill", "update", "tight", "--force"]));
         assert!(
             updated.contains(&format!("  M {file} (changed here")),
             "{updated}"
