@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::attributes::{Attributes, os_allows, unknown_interpreter};
 use super::block::Braces;
-use super::function::{Function, Interpreter};
-use super::signature;
+use super::function::{Evaluated, Function, Interpreter, Kind};
+use super::{evaluated, signature};
 
 /// Bytes of a function's name.
 const LONGEST_NAME: usize = 100;
@@ -197,7 +197,7 @@ impl<'a> Parser<'a> {
         let cd = attributes
             .cd
             .map(|cd| self.folder.join(crate::config::with_home(&cd)));
-        self.parsed.items.push(Item::Function(Function {
+        let mut function = Function {
             name: head.name.to_owned(),
             line,
             folder: self.folder.to_owned(),
@@ -209,7 +209,26 @@ impl<'a> Parser<'a> {
             depends: attributes.depends,
             stops_at_errors: !attributes.no_errexit,
             is_safe: attributes.is_safe,
-        }));
+        };
+        evaluated::mark(&mut function);
+        self.warn_of_evaluated(&function);
+        self.parsed.items.push(Item::Function(function));
+    }
+
+    fn warn_of_evaluated(&mut self, function: &Function) {
+        let texts = function.parameters.iter();
+        let texts = texts.filter(|one| matches!(one.kind, Kind::String | Kind::Object));
+        for one in texts {
+            let Some(evaluated) = one.evaluated else {
+                continue;
+            };
+            let (name, wanted) = (&one.name, evaluated.wanted());
+            let mut message = format!("{}: '{name}' has to be {wanted}", function.name);
+            if evaluated == Evaluated::Number {
+                message += "; declare it as an integer";
+            }
+            self.parsed.warnings.push((function.line, message));
+        }
     }
 
     /// The body, from behind the head on; None where there is none, which is noted.
