@@ -15,6 +15,11 @@ const LONGEST_HEAD: usize = 50;
 /// Functions of one file. More are a mistake, or an attack.
 const MOST_FUNCTIONS: usize = 2000;
 
+/// Problems of one file after which an unclosed function ends the reading.
+const MOST_UNCLOSED: usize = 20;
+/// Lines outside of functions that are told one by one.
+const MOST_STRAY: usize = 3;
+
 /// A part of a file, in its order.
 #[derive(Debug, PartialEq)]
 pub enum Item {
@@ -75,6 +80,7 @@ impl<'a> Parser<'a> {
     fn run(&mut self) {
         // The comments directly above, each with its line.
         let mut comments: Vec<(u32, &str)> = Vec::new();
+        let mut stray = 0;
         while let Some(&line) = self.lines.get(self.next) {
             let at = self.next;
             let number = number_of(at);
@@ -109,8 +115,14 @@ impl<'a> Parser<'a> {
                 let message = "a '}' that closes nothing; the function above may end too early";
                 self.parsed.problems.push((number, message.to_owned()));
             } else {
-                let message = "it belongs to no function, and is never run";
-                self.parsed.warnings.push((number, message.to_owned()));
+                stray += 1;
+                let message = match stray {
+                    1..=MOST_STRAY => "it belongs to no function, and is never run",
+                    _ => "it and maybe more lines belong to no function, and are never run",
+                };
+                if stray <= MOST_STRAY + 1 {
+                    self.parsed.warnings.push((number, message.to_owned()));
+                }
             }
         }
     }
@@ -286,8 +298,7 @@ impl<'a> Parser<'a> {
         let Some(lines) = lines else {
             let message = format!("the body of '{}' has no closing brace", head.name);
             self.parsed.problems.push((line, message));
-            // All that follows may belong to it.
-            self.next = self.lines.len();
+            self.next = self.next_function();
             return None;
         };
         let body = match interpreter {
@@ -295,6 +306,28 @@ impl<'a> Parser<'a> {
             _ => lines.join("\n"),
         };
         Some((interpreter, body))
+    }
+
+    /// The next line that begins a function for certain, with the comments above it. All before it
+    /// may belong to a function that never ends.
+    fn next_function(&self) -> usize {
+        let is_head = |at: &usize| {
+            let line = self.lines[*at];
+            !line.starts_with(char::is_whitespace)
+                && self
+                    .head(*at)
+                    .is_some_and(|head| head.rest.starts_with('{'))
+        };
+        let mut following = self.next..self.lines.len();
+        let found = following.find(is_head);
+        // Each that never ends is read to the end of the file.
+        let Some(mut at) = found.filter(|_| self.parsed.problems.len() < MOST_UNCLOSED) else {
+            return self.lines.len();
+        };
+        while at > self.next && self.lines[at - 1].starts_with('#') {
+            at -= 1;
+        }
+        at
     }
 
     /// A command on the line of the head, and on lines that a backslash continues.
