@@ -312,6 +312,34 @@ fn readonly_provider_offers_safe_functions_only() {
 }
 
 #[test]
+fn file_that_every_user_may_write_gives_no_tools() {
+    let setup = with_runfile(SEED, "");
+    let path = setup.path().join("project/Runfile");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+    let told = "every user may write it, so it isn't used";
+    let output = ati(setup.path(), &["run", "proj:deploy", "--env", "x"]);
+    assert!(
+        stderr(&output).contains("Unknown tool"),
+        "{}",
+        stderr(&output)
+    );
+    let output = ati(
+        setup.path(),
+        &["provider", "validate", &path.to_string_lossy()],
+    );
+    assert!(stdout(&output).contains(told), "{}", stdout(&output));
+    let output = ati(
+        setup.path(),
+        &["provider", "validate", "/nonexistent/x.toml"],
+    );
+    assert!(
+        stdout(&output).contains("there is no such file"),
+        "{}",
+        stdout(&output)
+    );
+}
+
+#[test]
 fn validator_and_check_name_the_lines() {
     let runfile = "# @desc a\n# @arg x:y z\na() b\n\n# @desc good\ngood() echo good\nc() {\n";
     let setup = with_runfile(runfile, "");
