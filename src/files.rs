@@ -36,6 +36,24 @@ pub fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     read_limited(open(path)?, limit)
 }
 
+/// As [`read_at_most`], for a file that says what is run: others must not be able to write it.
+pub fn read_unshared(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    if is_shared(&file.metadata()?) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, SHARED));
+    }
+    read_limited(file, limit)
+}
+
+/// Whether every user may write a file.
+pub fn is_shared(file: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    file.mode() & 0o002 != 0
+}
+
+/// Why such a file isn't used.
+pub const SHARED: &str = "every user may write it, so it isn't used";
+
 fn read_limited(file: File, limit: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     file.take(limit + 1).read_to_end(&mut content)?;

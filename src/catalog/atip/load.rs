@@ -15,6 +15,7 @@ use crate::catalog::json_reader::Findings;
 use crate::catalog::tool::LONGEST_NAME;
 use crate::catalog::{Provider, Tool};
 use crate::error::Problem;
+use crate::files;
 use crate::process::{self, binary};
 
 /// Times in documents may be anything; a call has at most a day.
@@ -37,6 +38,11 @@ pub fn load(
 ) -> Result<Vec<Tool>, String> {
     if atip.cli.command.is_empty() {
         return Err("atip_command is not set".to_owned());
+    }
+    let program = process::find_program(&atip.cli.command, &atip.cli.plain_env());
+    let about = program.ok().and_then(|program| program.metadata().ok());
+    if about.is_some_and(|about| files::is_shared(&about)) {
+        return Err(format!("{}: {}", atip.cli.command, files::SHARED));
     }
     let Described { metadata, source } = find(provider, atip, may_run, folders, warnings)?;
     if metadata.commands.is_empty() {

@@ -98,7 +98,7 @@ fn in_file<T>(
     found: &mut Findings,
     read: impl FnOnce(&Value, &mut Findings) -> Option<T>,
 ) -> Option<T> {
-    let text = files::read_at_most(file, LARGEST);
+    let text = files::read_unshared(file, LARGEST);
     let text = text.map(|text| String::from_utf8_lossy(&text).into_owned());
     let parsed = match &text {
         Ok(text) => {

@@ -46,6 +46,40 @@ pub struct Parameter {
     pub is_rest: bool,
     /// It stands in the head, so that the body has a variable of its name.
     pub is_variable: bool,
+    /// How a shell evaluates its values, if it does: then they have to be plain.
+    pub evaluated: Option<Evaluated>,
+}
+
+/// What a shell takes a value for, and looks into, where it would otherwise be a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evaluated {
+    Number,
+    /// Of a variable.
+    Name,
+}
+
+impl Evaluated {
+    /// Whether there is nothing in a text that a shell would run.
+    pub fn is_plain(self, text: &str) -> bool {
+        match self {
+            Evaluated::Number => {
+                let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+                digits.bytes().all(|byte| byte.is_ascii_digit())
+            }
+            Evaluated::Name => {
+                let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+                text.bytes().all(plain)
+            }
+        }
+    }
+
+    /// What values have to be.
+    pub fn wanted(self) -> &'static str {
+        match self {
+            Evaluated::Number => "an integer, because the function computes with it",
+            Evaluated::Name => "a plain name, because the function takes it for a variable's",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -56,7 +56,7 @@ impl Loader<'_> {
         if self.seen.len() >= MOST_FILES || !self.seen.insert(real) {
             return runfile;
         }
-        let text = files::read_at_most(path, LARGEST)
+        let text = files::read_unshared(path, LARGEST)
             .and_then(|text| String::from_utf8(text).map_err(|_| not_utf8()));
         let text = match text {
             Ok(text) => text,
@@ -85,12 +85,20 @@ impl Loader<'_> {
         self.found
             .warnings
             .extend(parsed.warnings.into_iter().map(told));
+        let mut names = HashSet::new();
         for item in parsed.items {
             match item {
-                Item::Function(function) => runfile.add(Runfile {
-                    functions: vec![Arc::new(function)],
-                    ..Runfile::default()
-                }),
+                Item::Function(function) => {
+                    if !names.insert(function.name.clone()) {
+                        let message =
+                            format!("'{}' is there twice: this one counts", function.name);
+                        self.found.warnings.push(at(path, function.line, message));
+                    }
+                    runfile.add(Runfile {
+                        functions: vec![Arc::new(function)],
+                        ..Runfile::default()
+                    });
+                }
                 Item::Assignment(text) => runfile.assignments.push(text),
                 Item::Instructions(text) => runfile.instructions.push(text),
                 Item::Source { path: named, line } => {

@@ -4,6 +4,8 @@
 
 mod attributes;
 mod block;
+mod evaluated;
+mod evaluated_text;
 mod function;
 mod load;
 mod parse;
@@ -16,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 pub use attributes::os_allows;
-pub use function::{Function, Interpreter, Kind, Parameter};
+pub use function::{Evaluated, Function, Interpreter, Kind, Parameter};
 pub use load::{FILE, load, merged};
 pub use parse::{Item, Parsed, parse};
 pub use script::{Command, Unfit};

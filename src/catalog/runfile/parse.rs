@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::attributes::{Attributes, os_allows, unknown_interpreter};
 use super::block::Braces;
-use super::function::{Function, Interpreter};
-use super::signature;
+use super::function::{Evaluated, Function, Interpreter, Kind};
+use super::{evaluated, signature};
 
 /// Bytes of a function's name.
 const LONGEST_NAME: usize = 100;
@@ -14,6 +14,11 @@ const LONGEST_NAME: usize = 100;
 const LONGEST_HEAD: usize = 50;
 /// Functions of one file. More are a mistake, or an attack.
 const MOST_FUNCTIONS: usize = 2000;
+
+/// Problems of one file after which an unclosed function ends the reading.
+const MOST_UNCLOSED: usize = 20;
+/// Lines outside of functions that are told one by one.
+const MOST_STRAY: usize = 3;
 
 /// A part of a file, in its order.
 #[derive(Debug, PartialEq)]
@@ -75,6 +80,7 @@ impl<'a> Parser<'a> {
     fn run(&mut self) {
         // The comments directly above, each with its line.
         let mut comments: Vec<(u32, &str)> = Vec::new();
+        let mut stray = 0;
         while let Some(&line) = self.lines.get(self.next) {
             let at = self.next;
             let number = number_of(at);
@@ -109,8 +115,14 @@ impl<'a> Parser<'a> {
                 let message = "a '}' that closes nothing; the function above may end too early";
                 self.parsed.problems.push((number, message.to_owned()));
             } else {
-                let message = "it belongs to no function, and is never run";
-                self.parsed.warnings.push((number, message.to_owned()));
+                stray += 1;
+                let message = match stray {
+                    1..=MOST_STRAY => "it belongs to no function, and is never run",
+                    _ => "it and maybe more lines belong to no function, and are never run",
+                };
+                if stray <= MOST_STRAY + 1 {
+                    self.parsed.warnings.push((number, message.to_owned()));
+                }
             }
         }
     }
@@ -197,7 +209,7 @@ impl<'a> Parser<'a> {
         let cd = attributes
             .cd
             .map(|cd| self.folder.join(crate::config::with_home(&cd)));
-        self.parsed.items.push(Item::Function(Function {
+        let mut function = Function {
             name: head.name.to_owned(),
             line,
             folder: self.folder.to_owned(),
@@ -209,7 +221,26 @@ impl<'a> Parser<'a> {
             depends: attributes.depends,
             stops_at_errors: !attributes.no_errexit,
             is_safe: attributes.is_safe,
-        }));
+        };
+        evaluated::mark(&mut function);
+        self.warn_of_evaluated(&function);
+        self.parsed.items.push(Item::Function(function));
+    }
+
+    fn warn_of_evaluated(&mut self, function: &Function) {
+        let texts = function.parameters.iter();
+        let texts = texts.filter(|one| matches!(one.kind, Kind::String | Kind::Object));
+        for one in texts {
+            let Some(evaluated) = one.evaluated else {
+                continue;
+            };
+            let (name, wanted) = (&one.name, evaluated.wanted());
+            let mut message = format!("{}: '{name}' has to be {wanted}", function.name);
+            if evaluated == Evaluated::Number {
+                message += "; declare it as an integer";
+            }
+            self.parsed.warnings.push((function.line, message));
+        }
     }
 
     /// The body, from behind the head on; None where there is none, which is noted.
@@ -267,8 +298,7 @@ impl<'a> Parser<'a> {
         let Some(lines) = lines else {
             let message = format!("the body of '{}' has no closing brace", head.name);
             self.parsed.problems.push((line, message));
-            // All that follows may belong to it.
-            self.next = self.lines.len();
+            self.next = self.next_function();
             return None;
         };
         let body = match interpreter {
@@ -276,6 +306,28 @@ impl<'a> Parser<'a> {
             _ => lines.join("\n"),
         };
         Some((interpreter, body))
+    }
+
+    /// The next line that begins a function for certain, with the comments above it. All before it
+    /// may belong to a function that never ends.
+    fn next_function(&self) -> usize {
+        let is_head = |at: &usize| {
+            let line = self.lines[*at];
+            !line.starts_with(char::is_whitespace)
+                && self
+                    .head(*at)
+                    .is_some_and(|head| head.rest.starts_with('{'))
+        };
+        let mut following = self.next..self.lines.len();
+        let found = following.find(is_head);
+        // Each that never ends is read to the end of the file.
+        let Some(mut at) = found.filter(|_| self.parsed.problems.len() < MOST_UNCLOSED) else {
+            return self.lines.len();
+        };
+        while at > self.next && self.lines[at - 1].starts_with('#') {
+            at -= 1;
+        }
+        at
     }
 
     /// A command on the line of the head, and on lines that a backslash continues.

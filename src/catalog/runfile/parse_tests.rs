@@ -125,6 +125,26 @@ fn brace_that_a_text_hides_does_not_swallow_the_next_function() {
 }
 
 #[test]
+fn function_without_an_end_loses_only_itself() {
+    let parsed = parse(
+        "a() { echo\n  x() { y\n# @desc b\nb() { echo b; }\nc() {\n",
+        Path::new("/p"),
+    );
+    let lines: Vec<u32> = parsed.problems.iter().map(|(line, _)| *line).collect();
+    assert_eq!(lines, [1, 5]);
+    let [Item::Function(only)] = &parsed.items[..] else {
+        panic!("{:?}", parsed.items);
+    };
+    assert_eq!(
+        (only.name.as_str(), only.description.as_deref()),
+        ("b", Some("b"))
+    );
+    // Many lines that are no functions have few warnings.
+    let parsed = parse(&"root:x:0\n".repeat(100), Path::new("/p"));
+    assert_eq!(parsed.warnings.len(), 4);
+}
+
+#[test]
 fn python_text_of_several_lines_keeps_its_lines() {
     let all = functions("# @shell python\na() {\n    x = '''\nleft\n'''\n    print(x)\n}\n");
     assert_eq!(all[0].body, "x = '''\nleft\n'''\nprint(x)");

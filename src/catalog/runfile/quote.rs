@@ -5,8 +5,13 @@
 
 use super::block::here_document_end;
 
-/// The text with `$1`, `${name}` and `$@` in quotes where they have none. `names` are variables
-/// that hold one value, `rest` is the one that holds all values from a position on.
+/// Commands within commands that are looked into.
+const DEEPEST: usize = 50;
+/// Characters of an expansion with braces: many that never end must not take long.
+const LONGEST: usize = 4096;
+
+/// The text with `$1`, `${name}`, `${1:-x}` and `$@` in quotes where they have none. `names` are
+/// variables that hold one value, `rest` is the one that holds all values from a position on.
 pub fn keep_whole(text: &str, names: &[&str], rest: Option<(&str, usize)>) -> String {
     let mut quoter = Quoter {
         text,
@@ -15,6 +20,7 @@ pub fn keep_whole(text: &str, names: &[&str], rest: Option<(&str, usize)>) -> St
         names,
         rest,
         here: Vec::new(),
+        depth: 0,
     };
     quoter.code(None);
     // What a parenthesis too many has left over.
@@ -30,6 +36,7 @@ struct Quoter<'a> {
     rest: Option<(&'a str, usize)>,
     /// Here documents that begin with the next line: their last lines.
     here: Vec<(String, bool)>,
+    depth: usize,
 }
 
 impl Quoter<'_> {
@@ -53,6 +60,15 @@ impl Quoter<'_> {
             .find(end)
             .map_or(usize::MAX - self.at, |at| at + end.len());
         self.copy(length);
+    }
+
+    /// Commands in a `$(`, where they aren't too deep.
+    fn commands(&mut self) {
+        if self.depth < DEEPEST {
+            self.depth += 1;
+            self.code(Some(')'));
+            self.depth -= 1;
+        }
     }
 
     /// Commands, until the `)` that ends them, where one does.
@@ -138,7 +154,7 @@ impl Quoter<'_> {
                 '$' if self.left().starts_with("$((") => self.copy_through("))"),
                 '$' if self.left().starts_with("$(") => {
                     self.copy(2);
-                    self.code(Some(')'));
+                    self.commands();
                 }
                 '$' if self.left().starts_with("${") => self.braced(),
                 _ => self.copy(c.len_utf8()),
@@ -172,7 +188,7 @@ impl Quoter<'_> {
         }
         if left.starts_with("$(") {
             self.copy(2);
-            return self.code(Some(')'));
+            return self.commands();
         }
         if left.starts_with("$'") {
             self.copy(2);
@@ -184,30 +200,80 @@ impl Quoter<'_> {
             }
             return;
         }
-        let (name, length) = match left.strip_prefix("${") {
-            Some(inner) => match inner.split_once('}') {
-                Some((name, _)) => (name, name.len() + 3),
-                None => return self.copy(2),
-            },
-            None => {
-                let inner = &left[1..];
-                let special = inner.starts_with(|c: char| c.is_ascii_digit() || "@*".contains(c));
-                let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
-                let length = match special {
-                    true => 1,
-                    false => inner.find(word).unwrap_or(inner.len()),
-                };
-                (&inner[..length], length + 1)
-            }
+        if left.starts_with("${") {
+            return self.in_braces();
+        }
+        let inner = &left[1..];
+        let special = inner.starts_with(|c: char| c.is_ascii_digit() || "@*".contains(c));
+        let length = match special {
+            true => 1,
+            false => inner.find(is_no_name).unwrap_or(inner.len()),
         };
-        match self.quoted(name) {
+        match self.quoted(&inner[..length]) {
             Some(quoted) => {
                 self.out.push_str(&quoted);
-                self.at += length;
+                self.at += length + 1;
             }
-            None if left.starts_with("${") => self.braced(),
-            None => self.copy(length),
+            None => self.copy(length + 1),
         }
+    }
+
+    /// `${name}`, `${name:-word}` and the like, in no quotes.
+    fn in_braces(&mut self) {
+        let left = self.left();
+        let Some(end) = closing_brace(left) else {
+            return self.copy(2);
+        };
+        let inner = &left[2..end];
+        let length = match inner.starts_with(['@', '*']) {
+            true => 1,
+            false => inner.find(is_no_name).unwrap_or(inner.len()),
+        };
+        let (name, operation) = inner.split_at(length);
+        let quoted = self.quoted(name);
+        let is_value = quoted.is_some();
+        let plain = operation.trim_start_matches(':');
+        let changed = match plain.chars().next() {
+            None => quoted,
+            // The value itself isn't there: only what the word has.
+            Some('+') => Some(format!("${{{name}{}}}", self.word(operation))),
+            Some('-' | '=' | '?') if !is_value => {
+                Some(format!("${{{name}{}}}", self.word(operation)))
+            }
+            Some('-') if plain.len() == 1 => quoted,
+            Some('-' | '=' | '?') => {
+                let name = if name == "*" { "@" } else { name };
+                Some(format!("\"${{{name}{}}}\"", without_quotes(operation)))
+            }
+            _ if matches!(name, "@" | "*") => Some(format!("\"${{@{operation}}}\"")),
+            _ if is_value => Some(format!("${{{name}:+\"${{{name}{operation}}}\"}}")),
+            _ => None,
+        };
+        match changed {
+            Some(changed) => {
+                self.out.push_str(&changed);
+                self.at += end + 1;
+            }
+            None => self.copy(end + 1),
+        }
+    }
+
+    /// A word that stands in no quotes within braces.
+    fn word(&self, text: &str) -> String {
+        if self.depth >= DEEPEST {
+            return text.to_owned();
+        }
+        let mut inner = Quoter {
+            text,
+            at: 0,
+            out: String::with_capacity(text.len()),
+            names: self.names,
+            rest: self.rest,
+            here: Vec::new(),
+            depth: self.depth + 1,
+        };
+        inner.code(None);
+        inner.out
     }
 
     /// The expansion in quotes. An empty value still is no word at all, as without quotes.
@@ -226,6 +292,58 @@ impl Quoter<'_> {
     }
 }
 
+fn is_no_name(c: char) -> bool {
+    !(c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// The place of the brace that ends the expansion that a text begins with.
+fn closing_brace(text: &str) -> Option<usize> {
+    let (mut depth, mut quote, mut skipped) = (0, None, false);
+    for (at, c) in text.char_indices().take(LONGEST) {
+        if std::mem::take(&mut skipped) {
+            continue;
+        }
+        match (quote, c) {
+            (Some('\''), '\'') | (Some('"'), '"') => quote = None,
+            (Some('\''), _) => {}
+            (_, '\\') => skipped = true,
+            (None, '\'' | '"') => quote = Some(c),
+            (_, '{') => depth += 1,
+            (_, '}') => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A word that had no quotes around it, for a place within double quotes: what it has in quotes
+/// stays what it is.
+fn without_quotes(word: &str) -> String {
+    let mut out = String::with_capacity(word.len());
+    let (mut in_single, mut in_double) = (false, false);
+    let mut chars = word.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\'' if !in_double => in_single = !in_single,
+            '"' if !in_single => in_double = !in_double,
+            '"' | '\\' | '$' | '`' if in_single => out.extend(['\\', c]),
+            '\\' if in_double => out.extend(std::iter::once(c).chain(chars.next())),
+            // In double quotes, a backslash stays before what needs none.
+            '\\' => match chars.next() {
+                Some(next @ ('"' | '\\' | '$' | '`' | '}')) => out.extend([c, next]),
+                next => out.extend(next),
+            },
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,7 +358,7 @@ mod tests {
             "echo \"$1 ${env}\" '$1' \\$1 $'$1' # $1",
             "[[ $1 == $env ]] && (( $1 > 2 )) && echo $(( $1 + 1 ))",
             "cat <<EOF\n$1 $env\nEOF\n",
-            "cat <<-'E'\n\t$1\n\tE\necho `x $1` ${1:-a} ${#1} $environment $0 $? $# $$",
+            "cat <<-'E'\n\t$1\n\tE\necho `x $1` ${#1} ${!1} ${x:2} $environment $0 $? $# $$",
             "echo \"`a $1`\" \"$((1 + $1))\" \"${1:-$env}\"",
             "echo 'open $1",
             "echo ) $(",
@@ -257,6 +375,27 @@ mod tests {
             of("f() { x $1; }\n# $1\ny $1"),
             "f() { x ${1:+\"${1}\"}; }\n# $1\ny ${1:+\"${1}\"}"
         );
+    }
+
+    #[test]
+    fn expansions_with_braces_are_whole_too() {
+        for (text, expected) in [
+            ("x ${1:-staging}", "x \"${1:-staging}\""),
+            ("x ${env-}", "x ${env:+\"${env}\"}"),
+            ("x ${env%.}", "x ${env:+\"${env%.}\"}"),
+            ("x ${1//\\}/b}", "x ${1:+\"${1//\\}/b}\"}"),
+            ("x ${1:-${2:-}} $2", "x \"${1:-${2:-}}\" ${2:+\"${2}\"}"),
+            ("x ${1:-'a }\"$'\"b\"}", "x \"${1:-a }\\\"\\$b}\""),
+            ("x ${1:+--env $1}", "x ${1:+--env ${1:+\"${1}\"}}"),
+            ("x ${1:+--env \"$1\"}", "x ${1:+--env \"$1\"}"),
+            ("x ${HOME:-$1}", "x ${HOME:-${1:+\"${1}\"}}"),
+            ("x ${@:2} ${*}", "x \"${@:2}\" \"$@\""),
+            ("x ${more:-y}", "x \"${more:-y}\""),
+        ] {
+            assert_eq!(of(text), expected);
+        }
+        let deep = "$(".repeat(100_000) + &"${a:-".repeat(1000) + "$1";
+        assert!(of(&deep).len() >= deep.len());
     }
 
     /// Whatever the text is, nothing of it is lost.

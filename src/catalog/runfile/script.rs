@@ -145,6 +145,14 @@ fn text_of(parameter: &Parameter, value: &Value) -> Result<String, Unfit> {
         what,
         missing: false,
     };
+    // Numbers and truth values of JSON have nothing that could be run.
+    let is_simple = matches!(value, Value::Number(_) | Value::Bool(_));
+    if let Some(evaluated) = parameter.evaluated
+        && !is_simple
+        && !evaluated.is_plain(&text)
+    {
+        return Err(unfit(format!("it has to be {}", evaluated.wanted())));
+    }
     if text.contains('\0') {
         let what = "it has a NUL byte, which no argument of a program can have";
         return Err(unfit(what.to_owned()));

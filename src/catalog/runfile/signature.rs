@@ -56,6 +56,7 @@ pub fn parse(text: &str) -> Result<Vec<Parameter>, String> {
             description: None,
             is_rest,
             is_variable: true,
+            evaluated: None,
         });
     }
     Ok(parameters)
@@ -139,6 +140,7 @@ pub fn describe(parameters: &mut Vec<Parameter>, tags: &[ArgTag]) -> Result<(), 
                     description: tag.description.clone(),
                     is_rest: false,
                     is_variable: false,
+                    evaluated: None,
                 });
             }
         }

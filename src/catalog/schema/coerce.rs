@@ -35,14 +35,15 @@ impl Wanted {
         items.collect::<Result<_, _>>().map(Value::Array)
     }
 
-    /// One word. Where the schema says string it is the text as typed, unless it is a JSON string
-    /// literal as a whole, or reads as another type that the schema allows too.
+    /// One word. Where the schema says string it is the text as typed, quotes included, unless it
+    /// reads as another type that the schema allows too.
     fn of_word(self, text: &str) -> Result<Value, String> {
         match words::read(text) {
             Value::Array(_) if self.types.has(Types::ARRAY) => self.list(text),
             read @ (Value::Array(_) | Value::Object(_)) if self.types.allow(&read) => {
                 exact(read, text)
             }
+            Value::String(_) if self.types.has(Types::STRING) => Ok(Value::String(text.to_owned())),
             read if self.types.allow(&read) => Ok(read),
             _ if self.types.has(Types::STRING) => Ok(Value::String(text.to_owned())),
             _ => self.of_text(text, |item| item.of_word(text)),
@@ -183,6 +184,8 @@ mod tests {
             " 5 ",
             "-0",
             "\"half",
+            "\"1.10\"",
+            "\"; id; \"",
         ] {
             let word = one(Types::STRING).of_words(&[Some(text)]);
             assert_eq!(word, Ok(json!(text)), "{text}");
@@ -193,12 +196,15 @@ mod tests {
                 "{text}"
             );
         }
+        let either = one(Types::STRING.and(Types::INTEGER));
+        assert_eq!(either.of_words(&[Some("\"5\"")]), Ok(json!("\"5\"")));
+        let items = list_of(Types::STRING).of_words(&[Some("\"a\""), Some("b")]);
+        assert_eq!(items, Ok(json!(["\"a\"", "b"])));
+        // Without a word of the schema it is JSON.
         assert_eq!(
-            one(Types::STRING).of_words(&[Some("\"1.10\"")]),
-            Ok(json!("1.10"))
+            one(Types::default()).of_words(&[Some("\"5\"")]),
+            Ok(json!("5"))
         );
-        let quoted = one(Types::STRING).of_json(json!("\"1.10\""), None);
-        assert_eq!(quoted, Ok(json!("\"1.10\"")));
     }
 
     #[test]

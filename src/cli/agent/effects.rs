@@ -40,17 +40,20 @@ const ROWS: &[Row] = &[
     ("provider load", || over_network(creates("cached provider"))),
     ("provider unload", || deletes("cached provider")),
     ("provider remove", || destroys("manifest")),
-    ("provider install-skills", || over_network(creates("skill"))),
+    ("provider install-skills", || {
+        programs(over_network(creates("skill")))
+    }),
     ("auth", || over_network(reads())),
     ("sign", prints),
     ("audit", reads),
-    ("proxy", || over_network(writes(reads()))),
+    ("proxy", || programs(over_network(writes(reads())))),
     ("status", reads),
     ("reload", || Effects {
         modifies: vec!["running proxy".to_owned()],
         ..reads()
     }),
-    ("check", reads),
+    // Programs that describe themselves (ATIP) are asked.
+    ("check", || programs(reads())),
     ("doctor", || programs(over_network(reads()))),
     ("demo", || over_network(writes(reads()))),
     ("init", || creates("ATI folder")),
@@ -63,10 +66,10 @@ const ROWS: &[Row] = &[
     ("edge keyring fingerprint", reads),
     ("edge keyring remove", || destroys("credential")),
     ("edge bootstrap-keyring", || {
-        over_network(from_stdin(once(creates("keyring"))))
+        programs(over_network(from_stdin(once(creates("keyring")))))
     }),
     ("edge rotate-keyring", || {
-        over_network(from_stdin(once(modifies("keyring"))))
+        programs(over_network(from_stdin(once(modifies("keyring")))))
     }),
     ("edge verify", reads),
     ("token", prints),
@@ -78,6 +81,8 @@ const ROWS: &[Row] = &[
     ("man", || writes(prints())),
     ("mcp", anything),
     ("skill", || over_network(reads())),
+    ("skill list", || programs(over_network(reads()))),
+    ("skill resolve", || programs(over_network(reads()))),
     ("skill install", || programs(over_network(creates("skill")))),
     ("skill update", || programs(over_network(modifies("skill")))),
     ("skill verify", || programs(over_network(reads()))),
@@ -226,5 +231,26 @@ fn anything() -> Effects {
             tty: Some(false),
         }),
         ..Effects::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_that_may_start_programs_say_so() {
+        for path in [
+            "check",
+            "proxy",
+            "skill list",
+            "skill resolve",
+            "provider install-skills",
+            "edge bootstrap-keyring",
+            "edge rotate-keyring",
+        ] {
+            assert_eq!(of(path).unwrap().subprocess, Some(true), "{path}");
+        }
+        assert_eq!(of("version").unwrap().subprocess, Some(false));
     }
 }

@@ -53,9 +53,9 @@ pub enum Command {
     },
     /// Find the programs of this machine that describe themselves (ATIP), and shims for others
     Scan(scan::Scan),
-    /// Check manifests, ATIP metadata and shims, each on its own
+    /// Check manifests, ATIP metadata and shims, CMP folders and Runfiles, each on its own
     Validate {
-        /// Files to check, or a folder agent-tools
+        /// Files to check, a folder agent-tools, the folder of a CMP tool, or one with a Runfile
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
 

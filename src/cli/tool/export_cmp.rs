@@ -207,7 +207,9 @@ fn intents(tool: &Value) -> Vec<Value> {
 fn patterns(texts: &[&str]) -> Value {
     let texts = texts.iter().filter(|text| !text.trim().is_empty());
     // `re:` would make it an expression.
-    texts.map(|text| text.trim_start_matches("re:")).collect()
+    let mut texts: Vec<&str> = texts.map(|text| text.trim_start_matches("re:")).collect();
+    texts.dedup_by(|one, other| one.eq_ignore_ascii_case(other));
+    texts.into()
 }
 
 fn intent(tool: &Value, patterns: Value, command: &str, params: Value) -> Value {
@@ -295,6 +297,11 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pattern_is_there_once() {
+        assert_eq!(patterns(&["find item", "Find item"]), json!(["find item"]));
+    }
 
     #[test]
     fn optional_arguments_have_an_intent_of_their_own() {

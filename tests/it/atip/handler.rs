@@ -271,6 +271,14 @@ fn provider_without_metadata_says_why_it_has_no_tools() {
     let output = command(dir.path()).arg("check").output().unwrap();
     let text = format!("{}{}", stdout(&output), stderr(&output));
     assert!(text.contains("there is no metadata for 'mute'"), "{text}");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o757);
+    std::fs::set_permissions(&program, open).unwrap();
+    let output = command(dir.path()).arg("check").output().unwrap();
+    let text = format!("{}{}", stdout(&output), stderr(&output));
+    assert!(
+        text.contains("every user may write it, so it isn't used"),
+        "{text}"
+    );
 }
 
 fn bin(dir: &Path) -> String {

@@ -203,9 +203,13 @@ fn value_has_the_type_that_the_schema_asks_for() {
             .map(|received| serde_json::from_slice(&received.body).unwrap())
     };
     let twice = |value: Value| [value.clone(), value];
-    // A whole JSON string literal is that string.
-    let line = ["as:body", "--v", "\"1.10\"", "--n", "1.10"];
-    assert_eq!(sent(&line), twice(json!({"v": "1.10", "n": 1.1})));
+    // Quotes belong to a text.
+    for text in ["\"1.10\"", "\"; id; \""] {
+        let line = ["as:body", "--v", text, "--n", "1.10"];
+        assert_eq!(sent(&line), twice(json!({"v": text, "n": 1.1})));
+        let line = ["as:body", &format!("--v={text}")];
+        assert_eq!(sent(&line), twice(json!({"v": text})));
+    }
     assert_eq!(
         sent(&["as:optional", "--v", "true"]),
         twice(json!({"v": true}))
@@ -231,6 +235,7 @@ fn words_of_an_older_client_are_read_as_typed() {
         (json!({"v": 1.1}), json!(["--v", "1.10"]), "1.10"),
         (json!({"v": [1]}), json!(["--v", "[ 1 ]"]), "[ 1 ]"),
         (json!({"v": null}), json!(["--v", "null"]), "null"),
+        (json!({"v": "a"}), json!(["--v", "\"a\""]), "\"a\""),
         // The arguments count where the words say something else.
         (json!({"v": "b"}), json!(["--v", "a"]), "b"),
     ] {

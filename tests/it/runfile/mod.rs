@@ -175,6 +175,52 @@ fn hostile_values_arrive_as_they_are_or_are_refused() {
 }
 
 #[test]
+fn value_that_a_shell_would_evaluate_is_refused() {
+    let runfile = "# @desc adds\n# @arg 1:n string a number\nadd() {\n  echo $(( $1 + 1 ))\n}\n\n\
+                   # @desc compares\nsame(n, m) {\n  local k=$n\n  [[ $k -eq 3 ]] && echo $m\n}\n";
+    let setup = with_runfile(runfile, "");
+    let path = setup.path().join("project/Runfile");
+    let words = ["provider", "validate", &path.to_string_lossy()];
+    let report: Value = serde_json::from_str(&stdout(&ati(setup.path(), &words))).unwrap();
+    let warnings = report[0]["warnings"].to_string();
+    for line in ["add: 'n' has to be an integer", "(line 3)", "(line 8)"] {
+        assert!(warnings.contains(line), "{warnings}");
+    }
+    let proxy = setup.start();
+    let mark = proxy.path("project/pwned");
+    let hostile = format!("x[$(touch {})]", mark.display());
+    for (tool, args) in [
+        ("proj:add", json!({"n": hostile})),
+        ("proj:same", json!({"n": hostile, "m": ""})),
+    ] {
+        let answer = proxy.call(None, tool, args);
+        assert_eq!(answer.status, 422, "{}", answer.text());
+        assert!(answer.text().contains("n: it has to be an integer"));
+    }
+    assert!(!mark.exists());
+    assert_eq!(result(&proxy, "proj:add", json!({"n": "-4"})), json!(-3));
+    let args = json!({"n": "3", "m": "a  b"});
+    assert_eq!(result(&proxy, "proj:same", args), json!("a  b"));
+}
+
+#[test]
+fn value_with_a_default_stays_one_word() {
+    let runfile = "# @desc d\n# @arg 1:env? string e\ndeploy() ./scripts/deploy.sh ${1:-staging}\n\
+                   # @desc c\ncut(env, tag = \"\") ./scripts/deploy.sh ${env%.} ${tag:+--tag $tag}\n";
+    let proxy = with_runfile(runfile, "").start();
+    let hostile = "a --force *";
+    let args = json!({"env": hostile});
+    assert_eq!(result(&proxy, "proj:deploy", args), json!([hostile]));
+    assert_eq!(result(&proxy, "proj:deploy", json!({})), json!(["staging"]));
+    let args = json!({"env": format!("{hostile}."), "tag": "b c"});
+    assert_eq!(
+        result(&proxy, "proj:cut", args),
+        json!([hostile, "--tag", "b c"])
+    );
+    assert_eq!(result(&proxy, "proj:cut", json!({"env": ""})), json!([]));
+}
+
+#[test]
 fn functions_call_each_other_and_see_assignments() {
     let runfile = "GREETING='hello there'\nsource ./more.run\n\
         helper() { printf '%s;' \"$@\"; }\n\
@@ -263,6 +309,34 @@ fn readonly_provider_offers_safe_functions_only() {
     let mut look = tools["tools"].as_array().unwrap().iter();
     let look = look.find(|tool| tool["name"] == "proj:look").unwrap();
     assert_eq!(look["annotations"]["readOnlyHint"], true);
+}
+
+#[test]
+fn file_that_every_user_may_write_gives_no_tools() {
+    let setup = with_runfile(SEED, "");
+    let path = setup.path().join("project/Runfile");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+    let told = "every user may write it, so it isn't used";
+    let output = ati(setup.path(), &["run", "proj:deploy", "--env", "x"]);
+    assert!(
+        stderr(&output).contains("Unknown tool"),
+        "{}",
+        stderr(&output)
+    );
+    let output = ati(
+        setup.path(),
+        &["provider", "validate", &path.to_string_lossy()],
+    );
+    assert!(stdout(&output).contains(told), "{}", stdout(&output));
+    let output = ati(
+        setup.path(),
+        &["provider", "validate", "/nonexistent/x.toml"],
+    );
+    assert!(
+        stdout(&output).contains("there is no such file"),
+        "{}",
+        stdout(&output)
+    );
 }
 
 #[test]

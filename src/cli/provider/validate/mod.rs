@@ -52,9 +52,11 @@ pub fn validate(files: &[PathBuf], strict: bool, format: Format) -> Result<u8, F
     let mut report = Vec::new();
     for file in files {
         let kind = KINDS.iter().find(|kind| (kind.knows)(file));
-        let (name, found) = kind.map_or(("", Findings::default()), |kind| {
-            (kind.name, (kind.check)(file))
-        });
+        let (name, found) = match kind {
+            _ if !file.exists() => ("", missing(file)),
+            Some(kind) => (kind.name, (kind.check)(file)),
+            None => ("", Findings::default()),
+        };
         let good = found.problems.is_empty() && (found.warnings.is_empty() || !strict);
         all_good &= good;
         let texts = |list: &[Problem]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -87,6 +89,13 @@ pub fn validate(files: &[PathBuf], strict: bool, format: Format) -> Result<u8, F
     } else {
         Code::InvalidValue.exit_code()
     })
+}
+
+fn missing(file: &Path) -> Findings {
+    Findings {
+        problems: vec![Problem::new("there is no such file or folder").file(file)],
+        warnings: Vec::new(),
+    }
 }
 
 pub fn schema() -> Result<u8, Failure> {

@@ -10,7 +10,7 @@ pub fn knows(path: &Path) -> bool {
         return path.join(FILE).is_file();
     }
     let name = path.file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| name == FILE || name == ".runfile" || name.ends_with(".run"))
+    name.is_some_and(|name| name == FILE || name.ends_with(".runfile") || name.ends_with(".run"))
 }
 
 pub fn check(path: &Path) -> Findings {
