@@ -61,7 +61,8 @@ def main():
             if name not in arguments:
                 schema = json.loads(run("tool", "info", name).stdout)["input_schema"]
                 arguments[name] = Generator(random.Random(name), schema).arguments(schema)
-            words = [word for key, value in arguments[name].items() for word in (f"--{key}={json.dumps(value)}",)]
+            # A text is typed as it is; everything else is JSON.
+            words = [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in arguments[name].items()]
             recorder.seen.clear()
             done = run("run", name, *words)
             assert done.returncode == 0, f"{version} {name}: {done.stderr}"

@@ -213,11 +213,11 @@ fn endures(length: Duration, upgrades: u32, reloads: u32) {
     // A hand-over on a loaded machine may take longer than its share of the time.
     while started.elapsed() < length || upgraded < upgrades || reloaded < reloads {
         let part = started.elapsed().as_secs_f64() / length.as_secs_f64();
-        if f64::from(upgraded + 1) / f64::from(upgrades + 1) < part {
+        if upgraded < upgrades && f64::from(upgraded + 1) / f64::from(upgrades + 1) < part {
             formers.push(proxy.upgrade());
             upgraded += 1;
         }
-        if f64::from(reloaded + 1) / f64::from(reloads + 1) < part {
+        if reloaded < reloads && f64::from(reloaded + 1) / f64::from(reloads + 1) < part {
             assert_eq!(proxy.reload()["message"], "reload done");
             reloaded += 1;
         }
