@@ -49,7 +49,7 @@ impl fmt::Display for SecretSource {
 /// Why a secret that is there can't be used. Never quotes it.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    #[error("{VARIABLE}: not valid text")]
+    #[error("the secret of {VARIABLE}, or of its file, is not valid text")]
     NotText,
     #[error("{0}: can't be read")]
     Unreadable(SecretSource, #[source] io::Error),
@@ -64,22 +64,41 @@ pub enum SecretError {
 /// The caller's key, if there is one. A file that is named and can't be used is an error: the
 /// operator meant requests to be signed.
 pub fn resolve() -> Result<Option<SandboxKey>, SecretError> {
+    let Some((secret, source)) = secret()? else {
+        return Ok(None);
+    };
+    key(&secret, source).map(Some)
+}
+
+/// The secret itself, for the variables of another sandbox.
+pub fn text() -> Result<Option<Zeroizing<String>>, SecretError> {
+    let Some((secret, _)) = secret()? else {
+        return Ok(None);
+    };
+    let text = std::str::from_utf8(&secret).map_err(|_| SecretError::NotText)?;
+    Ok(Some(Zeroizing::new(text.to_owned())))
+}
+
+type Found = (Zeroizing<Vec<u8>>, SecretSource);
+
+fn secret() -> Result<Option<Found>, SecretError> {
     let variable = match std::env::var(VARIABLE) {
         Ok(value) => Some(Zeroizing::new(value)),
         Err(std::env::VarError::NotPresent) => None,
         Err(std::env::VarError::NotUnicode(_)) => return Err(SecretError::NotText),
     };
     let file = std::env::var_os(FILE_VARIABLE).map(PathBuf::from);
-    resolve_from(variable, file, Path::new(DEFAULT_FILE))
+    find(variable, file, Path::new(DEFAULT_FILE))
 }
 
-fn resolve_from(
+fn find(
     variable: Option<Zeroizing<String>>,
     named: Option<PathBuf>,
     default: &Path,
-) -> Result<Option<SandboxKey>, SecretError> {
+) -> Result<Option<Found>, SecretError> {
     if let Some(text) = variable.filter(|text| !text.trim().is_empty()) {
-        return key(text.trim().as_bytes(), SecretSource::Variable).map(Some);
+        let secret = Zeroizing::new(text.trim().as_bytes().to_vec());
+        return Ok(Some((secret, SecretSource::Variable)));
     }
     let is_blank = |path: &Path| path.to_string_lossy().trim().is_empty();
     let source = match named.filter(|path| !is_blank(path)) {
@@ -100,7 +119,7 @@ fn resolve_from(
         _ if text.len() > LONGEST => Err(SecretError::TooLong(source)),
         b"" if is_default => Ok(None),
         b"" => Err(SecretError::Empty(source)),
-        secret => key(secret, source).map(Some),
+        secret => Ok(Some((Zeroizing::new(secret.to_vec()), source))),
     }
 }
 
@@ -123,6 +142,17 @@ fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn resolve_from(
+        variable: Option<Zeroizing<String>>,
+        named: Option<PathBuf>,
+        default: &Path,
+    ) -> Result<Option<SandboxKey>, SecretError> {
+        let found = find(variable, named, default)?;
+        found
+            .map(|(secret, source)| key(&secret, source))
+            .transpose()
+    }
 
     fn signs(found: &SandboxKey) -> String {
         found.key.sign(1, "GET", "/")

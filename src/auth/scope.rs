@@ -1,12 +1,17 @@
 //! Scope grammar: space-separated words; a trailing `*` is a prefix match, a lone `*` is
 //! everything.
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Scopes(Vec<String>);
 
 impl Scopes {
     pub fn parse(claim: &str) -> Self {
         Scopes(claim.split_ascii_whitespace().map(str::to_owned).collect())
+    }
+
+    /// Each is one word. What isn't one is left out: as two words, it would grant something else.
+    pub fn of_words(words: impl Iterator<Item = String>) -> Self {
+        Scopes(words.filter(|word| is_word(word)).collect())
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &str> {
@@ -18,16 +23,28 @@ impl Scopes {
         if required.is_empty() {
             return true;
         }
-        let legacy = legacy_form(required);
-        self.iter().any(|granted| {
-            covers(granted, required) || legacy.as_deref().is_some_and(|old| covers(granted, old))
+        self.iter().any(|granted| grants(granted, required))
+    }
+
+    /// Whether the tools of a category may be used: `category:<name>`.
+    pub fn allow_category(&self, category: Option<&str>) -> bool {
+        category.is_some_and(|category| {
+            let mut granted = self
+                .iter()
+                .filter_map(|word| word.strip_prefix("category:"));
+            granted.any(|granted| covers(granted, category))
         })
     }
 }
 
+/// Whether a text can be a word of a token.
+pub fn is_word(text: &str) -> bool {
+    !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control())
+}
+
 /// Whether a word of a token covers a name, in its present or its old spelling.
 pub fn grants(granted: &str, name: &str) -> bool {
-    covers(granted, name) || legacy_form(name).is_some_and(|old| covers(granted, &old))
+    covers(granted, name) || covers_legacy(granted, name)
 }
 
 /// Whether a word of a token can cover the name of any tool.
@@ -40,6 +57,16 @@ pub fn can_cover_a_tool(granted: &str) -> bool {
     }
 }
 
+/// Whether a granted word covers all that another word would grant.
+pub fn covers_word(granted: &str, word: &str) -> bool {
+    match word.strip_suffix('*') {
+        Some(prefix) => granted
+            .strip_suffix('*')
+            .is_some_and(|own| prefix.starts_with(own)),
+        None => grants(granted, word),
+    }
+}
+
 /// Whether a granted word covers a name, as both are written.
 fn covers(granted: &str, name: &str) -> bool {
     match granted.strip_suffix('*') {
@@ -48,15 +75,49 @@ fn covers(granted: &str, name: &str) -> bool {
     }
 }
 
-/// Tokens from before tools had namespaces say `tool:github_search` for `tool:github:search`.
-fn legacy_form(required: &str) -> Option<String> {
-    let (provider, rest) = required.strip_prefix("tool:")?.split_once(':')?;
-    Some(format!("tool:{provider}_{rest}"))
+/// Tokens from before tools had namespaces say `tool:github_search` for `tool:github:search`: the
+/// same text but for one byte. Compared in place, because a list asks this of every tool.
+fn covers_legacy(granted: &str, name: &str) -> bool {
+    const TOOL: &str = "tool:";
+    let own = name.strip_prefix(TOOL);
+    let Some(colon) = own.and_then(|own| own.find(':')) else {
+        return false;
+    };
+    let (before, after) = name.split_at(TOOL.len() + colon);
+    let after = &after[1..];
+    let (granted, open) = match granted.strip_suffix('*') {
+        Some(prefix) => (prefix, true),
+        None => (granted, false),
+    };
+    match granted
+        .strip_prefix(before)
+        .and_then(|rest| rest.strip_prefix('_'))
+    {
+        Some(rest) => rest == after || (open && after.starts_with(rest)),
+        None => open && before.starts_with(granted),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn word_covers_those_that_grant_no_more() {
+        for (granted, word, covered) in [
+            ("*", "tool:a:*", true),
+            ("tool:a:*", "tool:a:b*", true),
+            ("tool:a:*", "tool:a:b", true),
+            ("tool:a_*", "tool:a:b", true),
+            ("tool:a:b", "tool:a:b", true),
+            ("tool:a:b*", "tool:a:*", false),
+            ("tool:a:b", "tool:a:b*", false),
+            ("tool:a:*", "*", false),
+            ("tool:a:*", "help", false),
+        ] {
+            assert_eq!(covers_word(granted, word), covered, "{granted} {word}");
+        }
+    }
 
     #[test]
     fn word_that_can_cover_no_tool_is_known() {

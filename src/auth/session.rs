@@ -4,7 +4,18 @@
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
+use super::virtual_keys;
+
 pub const SESSION_TOKEN: &str = "ATI_SESSION_TOKEN";
+
+/// The `Authorization` header that shows this token to a proxy: it may be a virtual key.
+pub fn authorization(token: &str) -> String {
+    let scheme = match virtual_keys::is_one(token) {
+        true => "Ati-Key",
+        false => "Bearer",
+    };
+    format!("{scheme} {token}")
+}
 
 /// The token under this name, if there is one. A file that exists and can't be read is an error.
 pub fn resolve(name: &str) -> io::Result<Option<String>> {

@@ -19,7 +19,8 @@ use super::keys::{KEY_ID, NamedKey, PrivateKey};
 use super::rate::Rate;
 use super::{Identity, Scopes, crypto};
 pub use crate::error::TokenFault;
-use crate::keyring::Secret;
+use crate::keyring::{Secret, customer};
+use crate::policy::Rules;
 use crate::telemetry::metrics::METRICS;
 
 /// A token is accepted this long after its `exp`, for clocks that differ.
@@ -231,7 +232,7 @@ impl Verifier {
         let place = self.choose(token)?;
         let claims = self.decode_with(token, place)?;
         let valid = ValidToken {
-            identity: Arc::new(identity(claims)?),
+            identity: Arc::new(identity(claims, delegation(token)?)?),
             old_key: (place > 0).then_some(place),
         };
         let token = CachedToken(Zeroizing::new(token.into()));
@@ -289,7 +290,19 @@ fn has_critical_extensions(token: &str) -> bool {
     header.get("crit").is_some()
 }
 
-fn identity(claims: Claims) -> Result<Identity, TokenFault> {
+/// The policy that a token carries: `ati.delegation`. Its signature was verified.
+fn delegation(token: &str) -> Result<Option<Arc<Rules>>, TokenFault> {
+    let claims = inspect(token).unwrap_or_default();
+    match claims.get("ati").and_then(|ati| ati.get("delegation")) {
+        None | Some(serde_json::Value::Null) => Ok(None),
+        Some(value) => match Rules::read(value) {
+            Ok(rules) => Ok(Some(Arc::new(rules))),
+            Err(_) => Err(TokenFault::BadDelegation),
+        },
+    }
+}
+
+fn identity(claims: Claims, delegation: Option<Arc<Rules>>) -> Result<Identity, TokenFault> {
     let (rate, customer_id) = claims
         .ati
         .map(|ati| (ati.rate, ati.customer_id))
@@ -299,6 +312,14 @@ fn identity(claims: Claims) -> Result<Identity, TokenFault> {
         .map(|(pattern, spec)| Some((pattern, Rate::parse(&spec)?)))
         .collect::<Option<Vec<_>>>()
         .ok_or(TokenFault::BadRate)?;
+    let customer_id = customer_id.filter(|id| !id.is_empty());
+    if customer_id
+        .as_deref()
+        .and_then(customer::fault_of_id)
+        .is_some()
+    {
+        return Err(TokenFault::BadCustomer);
+    }
     Ok(Identity {
         subject: claims.sub,
         scopes: Scopes::parse(&claims.scope),
@@ -307,6 +328,8 @@ fn identity(claims: Claims) -> Result<Identity, TokenFault> {
         sandbox_id: claims.sandbox_id,
         customer_id,
         rates,
+        delegation,
+        key: None,
     })
 }
 
@@ -324,7 +347,7 @@ impl Signer {
     /// As [`Signer::issue`], under another key id, for a verifier that has several keys.
     pub fn issue_as(
         &self,
-        claims: &Claims,
+        claims: &impl Serialize,
         kid: &str,
     ) -> Result<String, jsonwebtoken::errors::Error> {
         crypto::install();

@@ -9,7 +9,8 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::auth::Identity;
 use crate::auth::token::{self, Verifier};
-use crate::error::{BearerFault, Refusal, TokenFault};
+use crate::auth::virtual_keys::{LookupError, VirtualKeys};
+use crate::error::{BearerFault, KeyFault, Refusal, TokenFault};
 use crate::keyring::{self, HmacSha256, Secret};
 
 /// What the header proves, as far as a guard asks for it.
@@ -51,14 +52,15 @@ pub fn unrestricted() -> Arc<Identity> {
 
 /// Looks for a virtual key first, even where no token keys are configured: a key restricts its
 /// caller, so it must not be ignored.
-pub fn identify(
+pub async fn identify(
     headers: &HeaderMap,
     verifier: Option<&Verifier>,
+    keys: Option<&VirtualKeys>,
     now: u64,
 ) -> Result<Proof, Refusal> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
-    if all.any(|value| value.as_bytes().starts_with(b"Ati-Key ")) {
-        return Err(Refusal::KeyStoreUnavailable);
+    if let Some(raw) = all.find_map(|value| sent_key(value.as_bytes())) {
+        return virtual_key(headers, raw, keys).await.map(Proof::Token);
     }
     let Some(verifier) = verifier else {
         return Ok(Proof::NoTokenKeys);
@@ -71,6 +73,34 @@ pub fn identify(
         other => refuse(other.into()),
     })?;
     Ok(Proof::Token(identity))
+}
+
+/// What follows the scheme. Nothing does where the key was left out, which must not be ignored
+/// either.
+fn sent_key(value: &[u8]) -> Option<&[u8]> {
+    match value.strip_prefix(b"Ati-Key")? {
+        [] => Some(b""),
+        [b' ', raw @ ..] => Some(raw),
+        _ => None,
+    }
+}
+
+async fn virtual_key(
+    headers: &HeaderMap,
+    raw: &[u8],
+    keys: Option<&VirtualKeys>,
+) -> Result<Arc<Identity>, Refusal> {
+    let keys = keys.ok_or(Refusal::KeyStoreUnavailable)?;
+    let unknown = || refuse(BearerFault::Key(KeyFault::Unknown));
+    // Another server on the way may have looked at another one.
+    if headers.get_all(AUTHORIZATION).iter().nth(1).is_some() {
+        return Err(unknown());
+    }
+    let raw = std::str::from_utf8(raw).map_err(|_| unknown())?;
+    keys.identify(raw).await.map_err(|e| match e {
+        LookupError::Refused(fault) => refuse(BearerFault::Key(fault)),
+        LookupError::Unavailable => Refusal::KeyStoreUnavailable,
+    })
 }
 
 /// Checks the bearer of key administration.
@@ -142,10 +172,17 @@ mod tests {
         )
     }
 
+    fn identified(headers: &HeaderMap, verifier: Option<&Verifier>) -> Result<Proof, Refusal> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime
+            .unwrap()
+            .block_on(identify(headers, verifier, None, 0))
+    }
+
     #[test]
     fn caller_without_token_keys_is_unrestricted() {
         for values in [&[][..], &["Bearer nonsense"], &["Basic x", "Basic y"]] {
-            let proof = identify(&headers(values), None, 0).unwrap();
+            let proof = identified(&headers(values), None).unwrap();
             assert_eq!(proof.identity().unwrap().subject, "dev");
             assert!(proof.proved().is_none());
         }
@@ -155,10 +192,10 @@ mod tests {
     fn virtual_key_without_a_store_is_refused() {
         let headers = headers(&["Ati-Key ati-key_x"]);
         assert_eq!(
-            identify(&headers, None, 0).unwrap_err(),
+            identified(&headers, None).unwrap_err(),
             Refusal::KeyStoreUnavailable
         );
-        let refusal = identify(&headers, Some(&verifier()), 0).unwrap_err();
+        let refusal = identified(&headers, Some(&verifier())).unwrap_err();
         assert_eq!(refusal, Refusal::KeyStoreUnavailable);
     }
 
@@ -172,7 +209,7 @@ mod tests {
             &["Bearer a.b.c"],
             &["Bearer a.b.c", "Bearer a.b.c"],
         ] {
-            let refusal = identify(&headers(values), Some(&verifier), 0).unwrap_err();
+            let refusal = identified(&headers(values), Some(&verifier)).unwrap_err();
             assert_eq!(refusal.status(), 401, "{values:?}");
         }
     }

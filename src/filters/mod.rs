@@ -8,16 +8,19 @@ pub mod target;
 
 use std::sync::Arc;
 
-use http::Method;
 use http::header::{CONTENT_LENGTH, HOST};
 use http::request::Parts;
+use http::{HeaderMap, Method};
 
 use crate::auth::Identity;
 use crate::auth::signature::{self, Mode, Verdict};
-use crate::error::Refusal;
+use crate::auth::virtual_keys::VirtualKeys;
+use crate::credential::Attachment;
+use crate::error::{BearerFault, Refusal, StepTaken, TokenFault};
 use crate::hop_by_hop;
 use crate::route::{self, Builtin, Endpoint, Guard, Match, Route, SignatureRule};
 use crate::snapshot::Snapshot;
+use crate::telemetry::Throttle;
 use crate::telemetry::metrics::{METRICS, RouteMetrics};
 use identity::Proof;
 
@@ -46,8 +49,24 @@ pub struct Forward {
     pub route: Arc<Route>,
     /// The rewritten path, in the caller's own encoding.
     pub path: String,
+    /// Of a customer that has a credential of its own.
+    own_attachment: Option<Arc<Attachment>>,
     /// The caller's own Authorization header is sent on instead of the route's credential.
     pub forwards_authorization: bool,
+}
+
+impl Forward {
+    /// The credential that is sent.
+    pub fn attachment(&self) -> &Arc<Attachment> {
+        self.own_attachment
+            .as_ref()
+            .unwrap_or(&self.route.attachment)
+    }
+
+    /// Whether bodies are searched for it. Without a secret there is nothing to look for.
+    pub fn scrubs(&self) -> bool {
+        self.route.scrub && self.attachment().redacts()
+    }
 }
 
 /// Proof of admission. Everything behind admission asks for one, and only [`admit`] makes them.
@@ -90,16 +109,59 @@ pub struct Trail {
     pub matches_as_text: Option<bool>,
     /// The path leads to a route.
     pub is_route: bool,
+    /// The path leads to an endpoint where tools are called.
+    pub is_call: bool,
     pub subject: Option<Arc<Identity>>,
+    /// Each check as it begins, for a caller that wants to know what would happen. None for
+    /// requests that are served.
+    pub steps: Option<Vec<StepTaken>>,
 }
 
+impl Trail {
+    /// A check begins. Those before it have passed.
+    fn reach(&mut self, step: &'static str) {
+        if let Some(steps) = &mut self.steps {
+            steps.push(StepTaken::new(step));
+        }
+    }
+
+    /// What the check that was reached last has found.
+    fn tell(&mut self, detail: impl FnOnce() -> String) {
+        if let Some(step) = self.steps.as_mut().and_then(|steps| steps.last_mut()) {
+            step.detail = Some(detail());
+        }
+    }
+}
+
+/// Who a token names, as [`admit`] finds it.
+pub async fn identify(
+    headers: &HeaderMap,
+    rules: Rules<'_>,
+    now: u64,
+) -> Result<Arc<Identity>, Refusal> {
+    let verifier = rules.snapshot.verifier.as_deref();
+    let proof = identity::identify(headers, verifier, rules.keys, now).await?;
+    proof.identity().ok_or(Refusal::Internal)
+}
+
+/// What a request is checked against: rules of the snapshot, and virtual keys, which outlive it.
+#[derive(Clone, Copy)]
+pub struct Rules<'a> {
+    pub snapshot: &'a Snapshot,
+    /// None: there is no store.
+    pub keys: Option<&'a VirtualKeys>,
+}
+
+/// Never waits: what follows may take a request's first reading of the clock for its own.
 pub async fn admit(
     request: &Parts,
     raw_header: impl FnOnce() -> Option<bytes::Bytes>,
-    snapshot: &Snapshot,
+    rules: Rules<'_>,
     now: u64,
     trail: &mut Trail,
 ) -> Result<Admitted, Refusal> {
+    let Rules { snapshot, keys } = rules;
+    trail.reach("framing");
     // First: where a body's end is ambiguous, what follows may be a part of another request.
     framing::check(&request.headers, raw_header)?;
     framing::check_host(request)?;
@@ -109,9 +171,11 @@ pub async fn admit(
     }
 
     // Before routing: routes, exemptions and denials all match the one path that was checked.
+    trail.reach("path");
     let received = request.uri.path();
     let path = route::normalise(received)?;
 
+    trail.reach("route");
     let found = match snapshot.routes.find(host(request), &path) {
         // Only where there is something to tell: any other caller asks for a path that isn't there.
         Match::Endpoint(endpoint) if !is_offered(endpoint, snapshot) => Match::Nothing,
@@ -119,11 +183,15 @@ pub async fn admit(
     };
     trail.metrics = Some(snapshot.routes.metrics(found).clone());
     trail.is_route = matches!(found, Match::Route(_));
+    trail.is_call = matches!(found, Match::Endpoint(endpoint) if endpoint.calls_tools());
+    trail.tell(|| described(found));
 
     // The signature comes before the token: an unsigned request learns nothing about tokens. It
     // covers the path as received.
     let signature = |trail: &mut Trail| {
+        trail.reach("signature");
         if is_exempt(found, &path, &snapshot.settings.signature) {
+            trail.tell(|| "the path is exempt".to_owned());
             return Ok(());
         }
         check_signature(request, received, snapshot, now, trail)
@@ -136,25 +204,44 @@ pub async fn admit(
         }
         Guard::Token => {
             signature(trail)?;
-            let proof = identity::identify(headers, snapshot.verifier.as_deref(), now)?;
+            trail.reach("token");
+            let proof =
+                identity::identify(headers, snapshot.verifier.as_deref(), keys, now).await?;
+            // A route that asks for a token isn't open where none can be verified.
+            if trail.is_route && matches!(proof, Proof::NoTokenKeys) {
+                let fault = BearerFault::Token(TokenFault::Missing);
+                return Err(Refusal::Unauthenticated(fault));
+            }
             trail.subject = proof.identity();
+            trail.tell(|| match &proof {
+                Proof::Token(identity) => format!("of '{}'", identity.subject),
+                _ => "no token keys are configured: none is asked for".to_owned(),
+            });
             proof
         }
         Guard::Open => Proof::NotAsked,
         // No signature: an orchestrator has the admin bearer, and not a sandbox's secret.
         Guard::Admin => {
+            trail.reach("token");
             identity::administer(headers, snapshot.settings.admin_token.as_ref())?;
             Proof::AdminBearer
         }
     };
 
     let target = match found {
-        Match::Endpoint(endpoint) => to_endpoint(endpoint, request, proof)?,
-        Match::Route(route) => Target::Upstream {
-            forward: to_route(route, request, &path)?,
-            caller: proof.proved(),
-        },
+        Match::Endpoint(endpoint) => {
+            trail.reach("method");
+            to_endpoint(endpoint, request, proof)?
+        }
+        Match::Route(route) => {
+            let caller = proof.proved();
+            Target::Upstream {
+                forward: to_route(route, request, &path, caller.as_deref(), snapshot, trail)?,
+                caller,
+            }
+        }
         Match::Nothing => {
+            trail.reach("target");
             return Err(Refusal::NotFound {
                 passthrough: snapshot.settings.passthrough,
             });
@@ -163,9 +250,28 @@ pub async fn admit(
     Ok(Admitted { target })
 }
 
+/// Admission at the admin listener, which has the endpoints of key administration and no others.
+pub fn admit_administration(request: &Parts, snapshot: &Snapshot) -> Result<Admitted, Refusal> {
+    let path = route::normalise(request.uri.path())?;
+    let endpoint = route::find_endpoint(&path).filter(|it| it.guard == Guard::Admin);
+    let Some(endpoint) = endpoint else {
+        let passthrough = snapshot.settings.passthrough;
+        return Err(Refusal::NotFound { passthrough });
+    };
+    identity::administer(&request.headers, snapshot.settings.admin_token.as_ref())?;
+    let target = to_endpoint(endpoint, request, Proof::AdminBearer)?;
+    Ok(Admitted { target })
+}
+
 fn is_offered(endpoint: &Endpoint, snapshot: &Snapshot) -> bool {
-    let servers = &snapshot.settings.mcp.authorization_servers;
-    endpoint.kind != Builtin::ProtectedResource || !servers.is_empty()
+    let settings = &snapshot.settings;
+    match endpoint.guard {
+        Guard::Admin => settings.keys_on_edge,
+        _ if endpoint.kind == Builtin::ProtectedResource => {
+            !settings.mcp.authorization_servers.is_empty()
+        }
+        _ => true,
+    }
 }
 
 /// An exempt pattern is about paths. It must not open a route that merely has a path like it: one
@@ -199,6 +305,7 @@ fn check_signature(
         None => signature::check(keys, settings.drift_seconds, header, method, received, now),
     };
     trail.verdict = Some(verdict);
+    trail.tell(|| format!("{} (mode {})", verdict.reason(), settings.mode.as_str()));
     if verdict == Verdict::Mismatch
         && tracing::enabled!(target: "ati::sig_verify", tracing::Level::DEBUG)
         && let Some(keys) = keys
@@ -246,13 +353,31 @@ fn traces(method: &Method) -> bool {
 }
 
 /// Denials come after the guard: a caller that may not use the route learns nothing of them.
-fn to_route(route: &Arc<Route>, request: &Parts, path: &str) -> Result<Forward, Refusal> {
+fn to_route(
+    route: &Arc<Route>,
+    request: &Parts,
+    path: &str,
+    caller: Option<&Identity>,
+    snapshot: &Snapshot,
+    trail: &mut Trail,
+) -> Result<Forward, Refusal> {
+    trail.reach("method");
     if traces(&request.method) {
         return Err(Refusal::MethodNotAllowed {
             allow: "GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS",
         });
     }
-    let rewritten = route.rewrite(request.uri.path(), path)?;
+    trail.reach("rewrite");
+    let rewritten = route
+        .rewrite(request.uri.path(), path)
+        .inspect_err(|refusal| {
+            if *refusal == Refusal::PathDenied {
+                trail.reach("deny");
+            }
+        })?;
+    trail.tell(|| rewritten.path.clone());
+    trail.reach("deny");
+    trail.reach("size");
     let length = request
         .headers
         .get(CONTENT_LENGTH)
@@ -260,11 +385,50 @@ fn to_route(route: &Arc<Route>, request: &Parts, path: &str) -> Result<Forward, 
     if route.caps.request.is_some_and(|cap| length > Some(cap)) {
         return Err(Refusal::TooLarge);
     }
-    Ok(Forward {
-        forwards_authorization: route.forwards_authorization(&rewritten),
+    let forwards_authorization = route.forwards_authorization(&rewritten);
+    trail.reach("credential");
+    // Last: it may have to be decrypted.
+    let own_attachment = own_attachment(route, caller, snapshot)?;
+    let forward = Forward {
+        forwards_authorization,
+        own_attachment,
         route: route.clone(),
         path: rewritten.path,
-    })
+    };
+    trail.tell(|| match route.credential_name() {
+        _ if forwards_authorization => "the caller's own Authorization header".to_owned(),
+        Some(name) if forward.attachment().sends_main() => format!("'{name}'"),
+        Some(name) => format!("'{name}' is missing: sent without it"),
+        None => "none".to_owned(),
+    });
+    Ok(forward)
+}
+
+fn described(found: Match<'_>) -> String {
+    match found {
+        Match::Endpoint(endpoint) => format!("built-in {}", endpoint.label),
+        Match::Route(route) => format!("route '{}' ({})", route.name, route.prefix),
+        Match::Nothing => "nothing".to_owned(),
+    }
+}
+
+/// The customer's own credential, where it has one. A caller that proved nothing has no customer.
+fn own_attachment(
+    route: &Route,
+    caller: Option<&Identity>,
+    snapshot: &Snapshot,
+) -> Result<Option<Arc<Attachment>>, Refusal> {
+    static LAST: Throttle = Throttle::new();
+    let customer = caller.and_then(|caller| caller.customer_id.as_deref());
+    let routes = &snapshot.routes;
+    routes
+        .own_attachment(route, customer, &snapshot.keyring)
+        .map_err(|fault| {
+            if LAST.is_due() {
+                tracing::error!(route = route.name, error = %fault, "a request is refused");
+            }
+            Refusal::CredentialUnusable
+        })
 }
 
 /// Which host the caller asks.

@@ -128,6 +128,27 @@ fn token_that_is_invalid_is_refused_with_its_fault() {
 }
 
 #[test]
+fn token_of_a_customer_that_can_not_be_is_refused() {
+    let key = PrivateKey::generate().unwrap();
+    let verifier = Verifier::new(
+        &VerificationKey::Es256(vec![key.public().clone().into()]),
+        &Expectations::default(),
+    );
+    let signer = Signer::Es256(key);
+    let verify = |customer: &str| {
+        let mut claims = claims();
+        claims.ati.as_mut().unwrap().customer_id = Some(customer.to_owned());
+        let identity = verifier.verify(&signer.issue(&claims).unwrap(), now())?;
+        Ok::<_, TokenFault>(identity.customer_id.clone())
+    };
+    for bad in ["acme@globex", "a/b", "a\nb", " acme", &"x".repeat(257)] {
+        assert_eq!(verify(bad).unwrap_err(), TokenFault::BadCustomer, "{bad:?}");
+    }
+    assert_eq!(verify("cust_alpha").unwrap().as_deref(), Some("cust_alpha"));
+    assert_eq!(verify("").unwrap(), None);
+}
+
+#[test]
 fn token_signed_with_the_public_key_as_shared_secret_is_refused() {
     let key = PrivateKey::generate().unwrap();
     let verifier = Verifier::new(
