@@ -1,7 +1,16 @@
+use crate::keyring::stored::{Place, Unreadable};
 use crate::keyring::{Keyring, Secret};
 
-/// Finds secrets by name for one caller. A secret of the caller's own customer comes before the one
-/// for all customers. Routes and every executor resolve credentials through this.
+/// Finds secrets by name for one caller: the one place that knows the order of their sources.
+/// Routes and every executor resolve credentials through this.
+///
+/// 1. the row of the caller's customer in the database
+/// 2. `<name>@<customer>` of the keyring
+/// 3. the row for all customers
+/// 4. `<name>` of the keyring
+///
+/// A row that can't be read is an error. The sources behind it aren't asked: a customer must not
+/// act with the credential of another, nor with one that was replaced.
 #[derive(Clone, Copy)]
 pub struct Lookup<'a> {
     keyring: &'a Keyring,
@@ -16,13 +25,12 @@ enum Purpose {
 }
 
 impl<'a> Lookup<'a> {
-    /// For a route: names are found in any case, as existing manifests expect. There is no
-    /// customer, because a signature names none.
-    pub fn passthrough(keyring: &'a Keyring) -> Self {
+    /// For a route: names are found in any case, as existing manifests expect. There is a customer
+    /// where the route asks for a token or a key; a signature names none.
+    pub fn passthrough(keyring: &'a Keyring, customer: Option<&'a str>) -> Self {
         Lookup {
-            keyring,
-            customer: None,
             purpose: Purpose::Route,
+            ..Lookup::tool(keyring, customer)
         }
     }
 
@@ -35,49 +43,86 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// `<name>@<customer>`, then `<name>`.
-    pub fn get(&self, name: &str) -> Option<&'a Secret> {
-        self.own(name).or_else(|| match self.purpose {
+    pub fn customer(&self) -> Option<&'a str> {
+        self.customer
+    }
+
+    pub fn get(&self, name: &str) -> Result<Option<Secret>, Unreadable> {
+        if let Some(customer) = self.customer {
+            if let Some(secret) = self.stored(name)? {
+                return Ok(Some(secret));
+            }
+            if let Some(secret) = self.own(name, customer) {
+                return Ok(Some(secret.clone()));
+            }
+        }
+        let shared = Lookup {
+            customer: None,
+            ..*self
+        };
+        if let Some(secret) = shared.stored(name)? {
+            return Ok(Some(secret));
+        }
+        let entry = match self.purpose {
             Purpose::Route => self.keyring.get_ignoring_case(name),
             Purpose::Tool => self.keyring.get(name),
-        })
+        };
+        Ok(entry.cloned())
     }
 
-    /// Whether the customer has a secret of its own under one of these names. What is resolved with
-    /// it can't be shared with other customers.
+    /// Whether the customer has a secret of its own under one of these names, readable or not. What
+    /// is resolved with it can't be shared with other customers.
     pub fn is_special<'n>(&self, names: impl FnOnce() -> Vec<&'n str>) -> bool {
-        self.customer.is_some() && names().iter().any(|name| self.own(name).is_some())
+        let Some(customer) = self.customer else {
+            return false;
+        };
+        let is_own = |name: &str| self.has_row(name) || self.own(name, customer).is_some();
+        names().into_iter().any(is_own)
     }
 
-    fn own(&self, name: &str) -> Option<&'a Secret> {
-        self.keyring.get(&format!("{name}@{}", self.customer?))
+    /// Whether what is found under this name is a row of the database.
+    pub fn is_stored(&self, name: &str) -> bool {
+        let shared = Lookup {
+            customer: None,
+            ..*self
+        };
+        let own = self.customer.and_then(|customer| self.own(name, customer));
+        self.has_row(name) || (own.is_none() && shared.has_row(name))
+    }
+
+    fn place<'n>(&self, name: &'n str) -> Place<'n>
+    where
+        'a: 'n,
+    {
+        Place {
+            customer: self.customer,
+            name,
+        }
+    }
+
+    fn stored(&self, name: &str) -> Result<Option<Secret>, Unreadable> {
+        let (stored, place) = (self.keyring.stored(), self.place(name));
+        match self.purpose {
+            Purpose::Route => stored.get_ignoring_case(place),
+            Purpose::Tool => stored.get(place),
+        }
+    }
+
+    fn has_row(&self, name: &str) -> bool {
+        let (stored, place) = (self.keyring.stored(), self.place(name));
+        match self.purpose {
+            Purpose::Route => stored.has_ignoring_case(place),
+            Purpose::Tool => stored.has(place),
+        }
+    }
+
+    fn own(&self, name: &str, customer: &str) -> Option<&'a Secret> {
+        match self.purpose {
+            Purpose::Route => self.keyring.get_own_ignoring_case(name, customer),
+            Purpose::Tool => self.keyring.get(&format!("{name}@{customer}")),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::keyring::Source;
-
-    #[test]
-    fn secret_of_a_customer_comes_first_and_for_that_customer_only() {
-        let entries = [("k", "all"), ("k@acme", "acme"), ("Other", "x")];
-        let entries =
-            entries.map(|(name, value)| (name.to_owned(), Secret::new(value.as_bytes()).unwrap()));
-        let keyring = Keyring::new(entries.into_iter().collect(), Source::Credentials);
-        let get = |lookup: Lookup<'_>, name: &str| {
-            lookup
-                .get(name)
-                .map(|secret| String::from_utf8(secret.expose().to_vec()).unwrap())
-        };
-        let tool = |customer| Lookup::tool(&keyring, customer);
-        assert_eq!(get(tool(Some("acme")), "k").as_deref(), Some("acme"));
-        assert_eq!(get(tool(Some("globex")), "k").as_deref(), Some("all"));
-        assert_eq!(get(tool(Some("")), "k").as_deref(), Some("all"));
-        assert_eq!(get(tool(None), "other"), None);
-        let route = Lookup::passthrough(&keyring);
-        assert_eq!(get(route, "other").as_deref(), Some("x"));
-        assert!(tool(Some("acme")).is_special(|| vec!["a", "k"]));
-        assert!(!tool(None).is_special(|| vec!["k"]));
-    }
-}
+mod tests;

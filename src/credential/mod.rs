@@ -11,6 +11,7 @@
 
 mod error;
 mod lookup;
+mod per_customer;
 pub mod query;
 mod redact;
 mod redact_header;
@@ -30,11 +31,13 @@ use zeroize::Zeroizing;
 
 pub use error::CredentialError;
 pub use lookup::Lookup;
+pub use per_customer::PerCustomer;
 pub use redact::{RedactionPatterns, Redactor};
-pub use template::Template;
+pub use template::{Filling, Template, Unfilled};
 pub use used::UsedSecrets;
 
 use crate::keyring::Secret;
+use crate::keyring::stored::Unreadable;
 use crate::telemetry::health::{self, KeyHealth};
 
 /// Everything but RFC 3986's unreserved characters.
@@ -48,8 +51,9 @@ pub const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
 const TOKEN_VARIABLE: &str = "ATI_AUTH_TOKEN";
 
 /// How a credential is presented, as a manifest says it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub enum Credential {
+    #[default]
     None,
     Bearer {
         key: String,
@@ -96,6 +100,8 @@ pub struct Gaps {
     pub missing: Vec<String>,
     /// Names whose value can't be sent. Mostly it has a line break.
     pub unsendable: Vec<String>,
+    /// Rows of the database that can't be read.
+    pub unreadable: Vec<Unreadable>,
 }
 
 impl Attachment {
@@ -107,33 +113,32 @@ impl Attachment {
     ) -> (Self, Gaps) {
         let mut gaps = Gaps::default();
         let mut attachment = Attachment::default();
-        let mut used: Vec<&Secret> = Vec::new();
+        let mut used: Vec<Secret> = Vec::new();
         if let Some(key) = credential.key() {
             match lookup.get(key) {
-                None => gaps.missing.push(key.to_owned()),
-                Some(secret) if attachment.set(credential, secret.expose()).is_none() => {
-                    gaps.unsendable.push(key.to_owned());
+                Err(unreadable) => gaps.unreadable.push(unreadable),
+                Ok(None) => gaps.missing.push(key.to_owned()),
+                Ok(Some(secret)) => {
+                    attachment.health.push(health::of(key));
+                    match attachment.set(credential, secret.expose()) {
+                        None => gaps.unsendable.push(key.to_owned()),
+                        Some(()) => used.push(secret),
+                    }
                 }
-                Some(secret) => used.push(secret),
             }
         }
         attachment.add_extra(extra, lookup, &mut gaps);
-        let names = credential.key().into_iter();
-        let names = names.chain(extra.iter().flat_map(|(_, template)| template.keys()));
-        attachment.health = names
-            .filter(|name| lookup.get(name).is_some())
-            .map(health::of)
-            .collect();
-        used.extend(
-            extra
-                .iter()
-                .flat_map(|(_, template)| template.keys())
-                .filter_map(|key| lookup.get(key)),
-        );
+        for key in extra.iter().flat_map(|(_, template)| template.keys()) {
+            // What is missing or can't be read is among the gaps already.
+            if let Ok(Some(secret)) = lookup.get(key) {
+                attachment.health.push(health::of(key));
+                used.push(secret);
+            }
+        }
         let password = credential.password(used.first().map(|secret| secret.expose()));
         let values = used.iter().map(|secret| secret.expose());
         attachment = attachment.with_redacted(values.chain(password));
-        attachment = attachment.with_short(used.into_iter(), extra);
+        attachment = attachment.with_short(used.iter(), extra);
         (attachment, gaps)
     }
 
@@ -203,7 +208,8 @@ impl Attachment {
     ) {
         for (name, template) in extra {
             match template.expand(lookup) {
-                Err(missing) => gaps.missing.extend(missing),
+                Err(Unfilled::Missing(names)) => gaps.missing.extend(names),
+                Err(Unfilled::Unreadable(row)) => gaps.unreadable.push(row),
                 Ok(value) => match header_value(&[&value]) {
                     Some(value) => self.extra.push((name.clone(), value)),
                     None => gaps
@@ -292,6 +298,11 @@ impl Attachment {
         !self.health.is_empty()
     }
 
+    /// Whether its main key was there, and is sent in a header or in the query.
+    pub fn sends_main(&self) -> bool {
+        self.auth.is_some() || self.query.is_some()
+    }
+
     /// The names of the headers that it sets.
     pub fn names(&self) -> impl Iterator<Item = &HeaderName> {
         self.extra.iter().chain(&self.auth).map(|(name, _)| name)
@@ -375,7 +386,7 @@ mod tests {
     use crate::keyring::{Keyring, Source};
 
     fn lookup(keyring: &Keyring) -> Lookup<'_> {
-        Lookup::passthrough(keyring)
+        Lookup::passthrough(keyring, None)
     }
 
     fn keyring() -> Keyring {

@@ -64,7 +64,7 @@ mod tests {
             entries.map(|(name, value)| (name.to_owned(), Secret::new(value.as_bytes()).unwrap()));
         let keyring = Keyring::new(entries.into_iter().collect(), Source::Credentials);
         let extra = [(HeaderName::from_static("x-extra"), Template::parse(extra))];
-        Attachment::resolve(credential, &extra, &Lookup::passthrough(&keyring)).0
+        Attachment::resolve(credential, &extra, &Lookup::passthrough(&keyring, None)).0
     }
 
     fn clean(attachment: &Attachment, value: &str) -> String {

@@ -4,6 +4,7 @@ use zeroize::Zeroizing;
 
 use super::Lookup;
 use crate::keyring::Secret;
+use crate::keyring::stored::Unreadable;
 
 /// A text with `${key}` in it. The value of a key is not expanded again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -13,6 +14,36 @@ pub struct Template(Vec<Part>);
 enum Part {
     Text(String),
     Key(String),
+}
+
+/// What a `${key}` stands for.
+pub enum Filling<'a> {
+    /// Not secret.
+    Text(&'a [u8]),
+    Secret(Secret),
+}
+
+impl Filling<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Filling::Text(text) => text,
+            Filling::Secret(secret) => secret.expose(),
+        }
+    }
+}
+
+/// Why a text couldn't be filled in.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Unfilled {
+    /// The names of the keys that are missing.
+    Missing(Vec<String>),
+    Unreadable(Unreadable),
+}
+
+impl From<Unreadable> for Unfilled {
+    fn from(unreadable: Unreadable) -> Self {
+        Unfilled::Unreadable(unreadable)
+    }
 }
 
 impl Template {
@@ -55,34 +86,34 @@ impl Template {
             .any(|part| matches!(part, Part::Text(own) if own.contains(text)))
     }
 
-    /// The text with the values of its keys, or the names of the keys that are missing.
-    pub fn expand(&self, lookup: &Lookup<'_>) -> Result<Zeroizing<Vec<u8>>, Vec<String>> {
-        self.expand_with(|key| lookup.get(key).map(Secret::expose))
+    /// The text with the values of its keys.
+    pub fn expand(&self, lookup: &Lookup<'_>) -> Result<Zeroizing<Vec<u8>>, Unfilled> {
+        self.expand_with(|key| Ok(lookup.get(key)?.map(Filling::Secret)))
     }
 
     /// As [`Template::expand`], with the values of another source.
     pub fn expand_with<'v>(
-        &self,
-        get: impl Fn(&str) -> Option<&'v [u8]>,
-    ) -> Result<Zeroizing<Vec<u8>>, Vec<String>> {
-        let missing: Vec<String> = self
-            .keys()
-            .filter(|key| get(key).is_none())
-            .map(str::to_owned)
-            .collect();
-        if !missing.is_empty() {
-            return Err(missing);
+        &'v self,
+        get: impl Fn(&str) -> Result<Option<Filling<'v>>, Unreadable>,
+    ) -> Result<Zeroizing<Vec<u8>>, Unfilled> {
+        let (mut pieces, mut missing) = (Vec::with_capacity(self.0.len()), Vec::new());
+        for part in &self.0 {
+            match part {
+                Part::Text(text) => pieces.push(Filling::Text(text.as_bytes())),
+                Part::Key(key) => match get(key)? {
+                    Some(value) => pieces.push(value),
+                    None => missing.push(key.clone()),
+                },
+            }
         }
-        let pieces = || {
-            self.0.iter().filter_map(|part| match part {
-                Part::Text(text) => Some(text.as_bytes()),
-                Part::Key(key) => get(key),
-            })
-        };
+        if !missing.is_empty() {
+            return Err(Unfilled::Missing(missing));
+        }
+        let bytes = || pieces.iter().map(Filling::bytes);
         // With its final size, because a buffer that grows leaves copies of the secret in freed
         // memory.
-        let mut out = Zeroizing::new(Vec::with_capacity(pieces().map(<[u8]>::len).sum()));
-        pieces().for_each(|piece| out.extend_from_slice(piece));
+        let mut out = Zeroizing::new(Vec::with_capacity(bytes().map(<[u8]>::len).sum()));
+        bytes().for_each(|piece| out.extend_from_slice(piece));
         Ok(out)
     }
 }

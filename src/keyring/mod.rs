@@ -3,15 +3,18 @@
 
 mod credential_file;
 mod credentials;
+pub mod customer;
 mod entries;
 mod kept;
 mod load;
 mod locked;
 mod sealed;
 mod secret;
+pub mod stored;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
@@ -24,6 +27,7 @@ pub use load::{Fallback, Loaded, Places, load, load_environment, open_with};
 pub use locked::refused as memory_lock_refused;
 pub use sealed::{SealError, SessionKey};
 pub use secret::Secret;
+use stored::{Place, StoredCredentials};
 
 /// The keyring entry that sandboxes sign with.
 pub const SIGNING_SECRET: &str = "sandbox_signing_shared_secret";
@@ -78,11 +82,17 @@ pub fn fingerprint<'a>(
     hex::encode(&mac.finalize().into_bytes()[..8])
 }
 
-/// The credentials of one snapshot, by name.
+/// The credentials of one snapshot, by name: those of the keyring's file or variables, and those of
+/// the database. [`crate::credential::Lookup`] has the order of the two.
+#[derive(Clone)]
 pub struct Keyring {
     entries: BTreeMap<String, Secret>,
+    /// The names of entries `<name>@<customer>`, by customer: routes look through them at each
+    /// request.
+    of_customers: BTreeMap<String, Vec<String>>,
     source: Source,
     fingerprint: Option<String>,
+    stored: Arc<StoredCredentials>,
 }
 
 /// Names and values from which a keyring is made.
@@ -90,10 +100,19 @@ pub type Entries = BTreeMap<String, Zeroizing<String>>;
 
 impl Keyring {
     pub(crate) fn new(entries: BTreeMap<String, Secret>, source: Source) -> Self {
+        let mut of_customers: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for name in entries.keys() {
+            if let Some((_, customer)) = name.split_once('@') {
+                let names = of_customers.entry(customer.to_owned()).or_default();
+                names.push(name.clone());
+            }
+        }
         Keyring {
             entries,
+            of_customers,
             source,
             fingerprint: None,
+            stored: Arc::default(),
         }
     }
 
@@ -139,11 +158,37 @@ impl Keyring {
         for (name, secret) in other.entries {
             self.entries.entry(name).or_insert(secret);
         }
+        Keyring {
+            fingerprint: self.fingerprint,
+            stored: self.stored,
+            ..Keyring::new(self.entries, self.source)
+        }
+    }
+
+    /// This keyring with the credentials that the database has now.
+    #[must_use]
+    pub fn with_stored(mut self, stored: Arc<StoredCredentials>) -> Self {
+        self.stored = stored;
         self
     }
 
-    /// Whether any customer has a secret of its own under this name: `<name>@<customer>`.
+    /// The credentials of the database.
+    pub fn stored(&self) -> &Arc<StoredCredentials> {
+        &self.stored
+    }
+
+    /// Whether callers without a customer find something under this name.
+    pub fn has_shared(&self, name: &str) -> bool {
+        let customer = None;
+        self.stored.has(Place { customer, name }) || self.get(name).is_some()
+    }
+
+    /// Whether any customer has a secret of its own under this name: `<name>@<customer>`, or a row
+    /// in the database.
     pub fn has_tenants_of(&self, name: &str) -> bool {
+        if self.stored.has_tenants_of(name) {
+            return true;
+        }
         let prefix = format!("{name}@");
         let mut from = self.entries.range(prefix.clone()..);
         from.next()
@@ -158,6 +203,21 @@ impl Keyring {
                 .find(|(known, secret)| known.eq_ignore_ascii_case(name) && !secret.is_empty())
                 .map(|(_, secret)| secret)
         })
+    }
+
+    /// The customer's own entry, `<name>@<customer>`: by exact name, else by the first name that
+    /// differs only in case. The customer's id is exact.
+    pub fn get_own_ignoring_case(&self, name: &str, customer: &str) -> Option<&Secret> {
+        let names = self.of_customers.get(customer)?;
+        let is = |entry: &str, same: fn(&str, &str) -> bool| {
+            let own = entry.split_once('@');
+            own.is_some_and(|(own, _)| same(own, name))
+        };
+        let exact = names.iter().filter(|entry| is(entry, |a, b| a == b));
+        let similar = names
+            .iter()
+            .filter(|entry| is(entry, str::eq_ignore_ascii_case));
+        exact.chain(similar).find_map(|entry| self.get(entry))
     }
 
     pub fn source(&self) -> Source {

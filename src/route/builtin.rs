@@ -31,6 +31,7 @@ pub enum Builtin {
     Files,
     File,
     McpProvider,
+    Explain,
 }
 
 impl Builtin {
@@ -67,7 +68,19 @@ impl Endpoint {
     pub fn yields(&self) -> bool {
         matches!(
             self.kind,
-            Builtin::Files | Builtin::File | Builtin::ProtectedResource | Builtin::McpProvider
+            Builtin::Files
+                | Builtin::File
+                | Builtin::ProtectedResource
+                | Builtin::McpProvider
+                | Builtin::Explain
+        )
+    }
+
+    /// Whether tools are called there.
+    pub fn calls_tools(&self) -> bool {
+        matches!(
+            self.kind,
+            Builtin::Call | Builtin::Mcp | Builtin::McpProvider
         )
     }
 
@@ -99,7 +112,7 @@ const PROTECTED_RESOURCE: &str = "/.well-known/oauth-protected-resource";
 /// Where files are put.
 pub const FILES: &str = "/files";
 
-pub static ENDPOINTS: [Endpoint; 26] = [
+pub static ENDPOINTS: [Endpoint; 27] = [
     endpoint(Builtin::Health, "/health", READ, Guard::Signature),
     endpoint(
         Builtin::Jwks,
@@ -192,6 +205,7 @@ pub static ENDPOINTS: [Endpoint; 26] = [
         "POST,GET,DELETE",
         Guard::Token,
     ),
+    endpoint(Builtin::Explain, "/explain", WRITE, Guard::Token),
 ];
 
 /// The endpoint of a path. Most requests are for upstreams: they take one comparison of their
@@ -209,6 +223,7 @@ pub fn find(path: &str) -> Option<&'static Endpoint> {
         ("mcp", None) => Builtin::Mcp,
         ("mcp", Some(provider)) if is_segment(provider) => Builtin::McpProvider,
         ("help", None) => Builtin::Help,
+        ("explain", None) => Builtin::Explain,
         ("tools", None) => Builtin::Tools,
         ("tools", Some(name)) if is_segment(name) => Builtin::Tool,
         ("skills", None) => Builtin::Skills,

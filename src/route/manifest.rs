@@ -11,6 +11,7 @@ use url::Url;
 
 use super::Guard;
 use super::builtin;
+use super::credential::{CredentialFault, RouteCredential, fault};
 use super::passthrough::{Caps, Route, Rule, SignatureRule};
 use super::table::host_name;
 use crate::config::provider::{self, Auth};
@@ -19,6 +20,7 @@ use crate::credential::{Attachment, Credential, Gaps, Lookup, Template};
 use crate::egress::{self, Timeouts, Upstream};
 use crate::error::{Intro, Problem};
 use crate::keyring::Keyring;
+use crate::keyring::stored::Place;
 use crate::telemetry::metrics::METRICS;
 
 /// Known keys that mean nothing to a route: every provider has them, or other handlers read them.
@@ -39,10 +41,18 @@ pub(super) struct Compiler<'a> {
     pub problems: &'a mut Vec<Problem>,
     pub warnings: &'a mut Vec<Problem>,
     /// A cache: routes that send the same credential and headers share one attachment.
-    attachments: HashMap<AttachmentKey, Arc<Attachment>>,
+    attachments: HashMap<AttachmentKey, Sent>,
 }
 
 type AttachmentKey = (Credential, Vec<(HeaderName, Template)>);
+
+/// What a route sends.
+#[derive(Clone)]
+struct Sent {
+    credential: Arc<RouteCredential>,
+    attachment: Arc<Attachment>,
+    fault: Option<CredentialFault>,
+}
 
 pub(super) struct Compiled {
     pub host: Option<String>,
@@ -62,6 +72,7 @@ struct RawRoute {
     timeouts: Timeouts,
     total: Option<Duration>,
     signature: Option<SignatureRule>,
+    require_token: bool,
     caps: Caps,
     websockets: bool,
     scrub: bool,
@@ -91,7 +102,7 @@ impl<'a> Compiler<'a> {
         let raw = self.read(manifest, &mut s);
         let base = check(&raw, &mut s);
         self.warnings.extend(unreachable(&raw, manifest));
-        let attachment = self.attachment(&raw, manifest, &mut s);
+        let sent = self.resolve(&raw, manifest, &mut s);
         s.finish();
         let failed = !found.is_empty();
         let located = found
@@ -99,7 +110,7 @@ impl<'a> Compiler<'a> {
             .map(|problem| problem.file(&manifest.path).intro(Intro::InvalidManifest));
         self.problems.extend(located);
         base.filter(|_| !failed)
-            .and_then(|base| build(&manifest.name, raw, &base, attachment))
+            .and_then(|base| build(&manifest.name, raw, &base, sent))
     }
 
     fn read(&mut self, manifest: &ManifestFile, s: &mut Section<'_>) -> RawRoute {
@@ -125,6 +136,7 @@ impl<'a> Compiler<'a> {
             },
             total: s.take("total_timeout_seconds").map(Duration::from_secs),
             signature: read_signature(s),
+            require_token: s.take("require_token").unwrap_or(false),
             caps: Caps {
                 request: cap(s.take("max_request_bytes"), 100 << 20),
                 response: cap(s.take("max_response_bytes"), 500 << 20),
@@ -157,23 +169,58 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn attachment(
-        &mut self,
-        raw: &RawRoute,
-        manifest: &ManifestFile,
-        s: &mut Section<'_>,
-    ) -> Arc<Attachment> {
+    fn resolve(&mut self, raw: &RawRoute, manifest: &ManifestFile, s: &mut Section<'_>) -> Sent {
         if let Some(known) = self.attachments.get(&raw.attachment) {
             return known.clone();
         }
-        let (credential, extra) = &raw.attachment;
-        let (attachment, gaps) =
-            Attachment::resolve(credential, extra, &Lookup::passthrough(self.keyring));
-        report(&gaps, manifest, s, self.warnings);
-        let attachment = Arc::new(attachment);
+        let (credential, extra) = raw.attachment.clone();
+        let credential = RouteCredential::new(self.attachments.len(), credential, extra);
+        let (attachment, gaps) = credential.resolve(&Lookup::passthrough(self.keyring, None));
+        self.report(&gaps, manifest, s);
+        let sent = Sent {
+            credential: Arc::new(credential),
+            attachment: Arc::new(attachment),
+            fault: fault(gaps),
+        };
         self.attachments
-            .insert(raw.attachment.clone(), attachment.clone());
-        attachment
+            .insert(raw.attachment.clone(), sent.clone());
+        sent
+    }
+
+    /// A route whose key is missing forwards requests without it, as existing deployments do: a
+    /// warning. A key that can't be sent is a problem; one of the database only a warning, because
+    /// it may change at any time, and keeps no other route from working.
+    fn report(&mut self, gaps: &Gaps, manifest: &ManifestFile, s: &mut Section<'_>) {
+        let about = |message: String| {
+            let problem = Problem::new(message).file(&manifest.path);
+            problem.key("auth_key_name")
+        };
+        for name in &gaps.missing {
+            // There for the customers that have it.
+            if self.keyring.has_tenants_of(name) {
+                continue;
+            }
+            let message = format!("'{name}' is not in the keyring; requests go on without it");
+            self.warnings.push(about(message).missing_credential(name));
+        }
+        for row in &gaps.unreadable {
+            let message = format!("{row}; requests are refused");
+            self.warnings.push(about(message));
+        }
+        for name in &gaps.unsendable {
+            let message =
+                format!("the value of '{name}' can't be sent in a header (a line break?)");
+            let place = Place {
+                customer: None,
+                name,
+            };
+            match self.keyring.stored().has_ignoring_case(place) {
+                true => self
+                    .warnings
+                    .push(about(message + "; requests are refused")),
+                false => s.problem("auth_key_name", message),
+            }
+        }
     }
 }
 
@@ -253,6 +300,11 @@ fn check(raw: &RawRoute, s: &mut Section<'_>) -> Option<Url> {
         "host_override",
         "passthrough host_override is not a host",
     );
+    invalid(
+        raw.require_token && !raw.forward.is_empty(),
+        "forward_authorization_paths",
+        "the Authorization header of a route with require_token is for ati, and isn't sent on",
+    );
     let total = raw.total.map(|total| ("total_timeout_seconds", total));
     for (key, timeout) in [
         ("connect_timeout_seconds", raw.timeouts.connect),
@@ -296,7 +348,7 @@ fn unreachable(raw: &RawRoute, manifest: &ManifestFile) -> Option<Problem> {
     Some(problem.key("path_prefix"))
 }
 
-fn build(name: &str, raw: RawRoute, base: &Url, attachment: Arc<Attachment>) -> Option<Compiled> {
+fn build(name: &str, raw: RawRoute, base: &Url, sent: Sent) -> Option<Compiled> {
     let authority = &base[url::Position::BeforeHost..url::Position::AfterPort];
     let host_header =
         HeaderValue::from_str(raw.host_override.as_deref().unwrap_or(authority)).ok()?;
@@ -313,7 +365,10 @@ fn build(name: &str, raw: RawRoute, base: &Url, attachment: Arc<Attachment>) -> 
         route: Route {
             name: name.to_owned(),
             prefix: prefix.trim_end_matches('/').to_owned(),
-            guard: Guard::Signature,
+            guard: match raw.require_token {
+                true => Guard::Token,
+                false => Guard::Signature,
+            },
             signature: raw.signature.unwrap_or(by_default),
             strip: raw.strip,
             replace: raw.replace,
@@ -328,31 +383,16 @@ fn build(name: &str, raw: RawRoute, base: &Url, attachment: Arc<Attachment>) -> 
             )),
             base_path: base.path().trim_end_matches('/').to_owned(),
             host_header,
-            // Without a secret there is nothing to look for.
-            scrub: raw.scrub && attachment.redacts(),
-            attachment,
+            scrub: raw.scrub,
+            attachment: sent.attachment,
+            fault: sent.fault,
+            credential: sent.credential,
             caps: raw.caps,
             total: raw.total,
             websockets: raw.websockets,
             metrics: METRICS.route(name),
         },
     })
-}
-
-/// A route whose key is missing forwards requests without it, as existing deployments do: a
-/// warning. A key that can't be sent is a problem.
-fn report(gaps: &Gaps, manifest: &ManifestFile, s: &mut Section<'_>, warnings: &mut Vec<Problem>) {
-    for name in &gaps.missing {
-        let message = format!("'{name}' is not in the keyring; requests go on without it");
-        let warning = Problem::new(message)
-            .file(&manifest.path)
-            .key("auth_key_name");
-        warnings.push(warning.missing_credential(name));
-    }
-    for name in &gaps.unsendable {
-        let message = format!("the value of '{name}' can't be sent in a header (a line break?)");
-        s.problem("auth_key_name", message);
-    }
 }
 
 #[cfg(test)]

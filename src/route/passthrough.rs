@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use super::Guard;
+use super::credential::{CredentialFault, RouteCredential};
 use super::path;
 use super::rewrite::{self, Rewritten};
 use crate::credential::{Attachment, query};
@@ -15,6 +16,7 @@ use crate::error::Refusal;
 use crate::pattern::Pattern;
 use crate::telemetry::metrics::RouteMetrics;
 
+#[derive(Clone)]
 pub struct Route {
     pub name: String,
     pub prefix: String,
@@ -28,12 +30,16 @@ pub struct Route {
     /// The path of `base_url`, without a trailing slash.
     pub(super) base_path: String,
     pub host_header: HeaderValue,
+    /// For callers whose customer has none of its own.
     pub attachment: Arc<Attachment>,
+    /// Why that can't be sent.
+    pub(super) fault: Option<CredentialFault>,
+    pub(super) credential: Arc<RouteCredential>,
     pub caps: Caps,
     /// The time that a request may take in all. None: as long as bytes flow.
     pub total: Option<Duration>,
     pub websockets: bool,
-    /// Secrets are taken out of bodies, too.
+    /// Secrets are taken out of bodies, too, where there are some.
     pub scrub: bool,
     pub metrics: Arc<RouteMetrics>,
 }
@@ -58,6 +64,7 @@ pub struct Caps {
 }
 
 /// A path pattern that also covers everything below the paths that it matches.
+#[derive(Clone)]
 pub(super) struct Rule {
     exact: Pattern,
     below: Pattern,
@@ -77,6 +84,11 @@ impl Rule {
 }
 
 impl Route {
+    /// The name of its credential in the keyring.
+    pub fn credential_name(&self) -> Option<&str> {
+        self.credential.name()
+    }
+
     /// The path for the upstream, unless a rule denies it.
     pub fn rewrite(&self, received: &str, decoded: &str) -> Result<Rewritten, Refusal> {
         let prefix = if self.strip { self.prefix.as_str() } else { "" };
@@ -115,9 +127,15 @@ impl Route {
 
     /// The target of the request line: base path, rewritten path, the caller's query as received,
     /// then a credential that belongs in the query.
-    pub fn target(&self, path: &str, query: Option<&str>, with_auth: bool) -> Vec<u8> {
+    pub fn target(
+        &self,
+        path: &str,
+        query: Option<&str>,
+        attachment: &Attachment,
+        with_auth: bool,
+    ) -> Vec<u8> {
         let mut target = Vec::new();
-        self.write_target(&mut target, path, query, with_auth);
+        self.write_target(&mut target, path, query, attachment, with_auth);
         target
     }
 
@@ -127,19 +145,17 @@ impl Route {
         target: &mut Vec<u8>,
         path: &str,
         query: Option<&str>,
+        attachment: &Attachment,
         with_auth: bool,
     ) {
-        let credential = self
-            .attachment
-            .query(with_auth)
-            .map(|secret| secret.expose());
+        let credential = attachment.query(with_auth).map(|secret| secret.expose());
         // A server that takes the first of two parameters would take the caller's.
         let query = match credential {
             Some(pair) => query::without(query.unwrap_or_default(), query::name(pair)),
             None => Cow::Borrowed(query.unwrap_or_default()),
         };
         let query = query.as_bytes();
-        target.reserve(self.target_room(path, with_auth) + query.len());
+        target.reserve(self.target_room(path, attachment, with_auth) + query.len());
         target.extend_from_slice(self.base_path.as_bytes());
         target.extend_from_slice(path.as_bytes());
         if !query.is_empty() || credential.is_some() {
@@ -155,8 +171,8 @@ impl Route {
     }
 
     /// How long the target of this path can be, without the caller's query.
-    pub fn target_room(&self, path: &str, with_auth: bool) -> usize {
-        let credential = self.attachment.query(with_auth);
+    pub fn target_room(&self, path: &str, attachment: &Attachment, with_auth: bool) -> usize {
+        let credential = attachment.query(with_auth);
         let credential = credential.map_or(0, |pair| pair.expose().len());
         self.base_path.len() + path.len() + credential + 2
     }

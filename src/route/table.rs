@@ -2,9 +2,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::builtin::{self, Endpoint, Guard};
+use super::credential::CredentialFault;
 use super::manifest::{Compiled, Compiler};
 use super::passthrough::Route;
 use crate::config::ManifestFile;
+use crate::credential::{self, Attachment, PerCustomer};
 use crate::egress;
 use crate::error::{Intro, Problem};
 use crate::keyring::Keyring;
@@ -39,11 +41,13 @@ pub struct Table {
     /// Routes with a `host_match`, by host, and routes without.
     by_host: Lookup<Prefixes>,
     any_host: Prefixes,
+    /// Of customers that have credentials of their own.
+    of_customers: PerCustomer,
 }
 
 /// Routes by path prefix, as a hash table. A path is looked up by its own prefixes, longest first,
 /// so that the number of routes doesn't matter.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Prefixes {
     routes: Lookup<usize>,
     /// The number of segments of the longest prefix. It bounds the lookups for a long path.
@@ -112,6 +116,49 @@ impl Table {
         let routes = self.routes.iter();
         let routes = routes.filter(|route| route.attachment.has_credential());
         routes.map(|route| route.name.as_str())
+    }
+
+    /// The same routes with the credentials of another keyring.
+    pub fn with_keyring(&self, keyring: &Keyring) -> Self {
+        let mut resolved = HashMap::new();
+        let routes = self.routes.iter().map(|route| {
+            let known = resolved.entry(route.credential.index());
+            let known = known.or_insert_with(|| route.credential.resolve_shared(keyring));
+            let (attachment, fault) = known.clone();
+            Arc::new(Route {
+                attachment,
+                fault,
+                ..Route::clone(route)
+            })
+        });
+        Table {
+            builtins: self.builtins.clone(),
+            unmatched: self.unmatched.clone(),
+            routes: routes.collect(),
+            by_host: self.by_host.clone(),
+            any_host: self.any_host.clone(),
+            of_customers: PerCustomer::default(),
+        }
+    }
+
+    /// The credential of this customer, where it has one of its own. An error where what would be
+    /// sent can't be: nothing else takes its place.
+    pub fn own_attachment(
+        &self,
+        route: &Route,
+        customer: Option<&str>,
+        keyring: &Keyring,
+    ) -> Result<Option<Arc<Attachment>>, CredentialFault> {
+        let lookup = credential::Lookup::passthrough(keyring, customer);
+        let own = lookup.customer();
+        let own = own.filter(|_| lookup.is_special(|| route.credential.key_names()));
+        let Some(customer) = own else {
+            return route.fault.clone().map_or(Ok(None), Err);
+        };
+        let resolve = || route.credential.resolve_for(&lookup);
+        let index = route.credential.index();
+        let known = self.of_customers.get_or_resolve(index, customer, resolve);
+        known.map(Some)
     }
 
     fn add(&mut self, compiled: Compiled, manifest: &ManifestFile, problems: &mut Vec<Problem>) {
@@ -249,6 +296,7 @@ impl Default for Table {
             routes: Vec::new(),
             by_host: Lookup::default(),
             any_host: Prefixes::default(),
+            of_customers: PerCustomer::default(),
         }
     }
 }

@@ -19,7 +19,7 @@ pub use runs::GeneratorRuns;
 pub use service_account::ServiceAccountRecipe;
 
 use super::ExecContext;
-use crate::credential::{Attachment, Credential, CredentialError};
+use crate::credential::{Attachment, Credential, CredentialError, PerCustomer};
 use crate::runtime::{Key, Renewed};
 
 /// What one call authenticates with.
@@ -83,14 +83,34 @@ struct Minted {
     lifetime: Duration,
 }
 
-/// A cache of the credentials that are the same for every caller: resolved once per snapshot, one
-/// slot per provider.
+/// Caches of resolved credentials, for one snapshot: those that are the same for every caller, one
+/// slot per provider, and those of customers that have their own.
 #[derive(Default)]
-pub struct SharedCredentials(Vec<OnceLock<Arc<Attachment>>>);
+pub struct SharedCredentials {
+    of_all: Vec<OnceLock<Arc<Attachment>>>,
+    of_customers: PerCustomer,
+}
 
 impl SharedCredentials {
     pub fn new(providers: usize) -> Self {
-        SharedCredentials((0..providers).map(|_| OnceLock::new()).collect())
+        SharedCredentials {
+            of_all: (0..providers).map(|_| OnceLock::new()).collect(),
+            of_customers: PerCustomer::default(),
+        }
+    }
+
+    pub fn get_or_resolve_for(
+        &self,
+        customer: &str,
+        provider: usize,
+        resolve: impl FnOnce() -> Result<Attachment, CredentialError>,
+    ) -> Result<Arc<Attachment>, CredentialError> {
+        // A provider outside of the catalogue has no index of its own.
+        if provider >= self.of_all.len() {
+            return resolve().map(Arc::new);
+        }
+        self.of_customers
+            .get_or_resolve(provider, customer, resolve)
     }
 
     pub fn get_or_resolve(
@@ -98,7 +118,7 @@ impl SharedCredentials {
         provider: usize,
         resolve: impl FnOnce() -> Result<Attachment, CredentialError>,
     ) -> Result<Arc<Attachment>, CredentialError> {
-        let Some(slot) = self.0.get(provider) else {
+        let Some(slot) = self.of_all.get(provider) else {
             return resolve().map(Arc::new);
         };
         if let Some(known) = slot.get() {

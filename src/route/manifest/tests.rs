@@ -159,7 +159,8 @@ fn replaced_path_is_checked_and_denied_again() {
 fn target_joins_base_path_rewritten_path_and_query() {
     let route = route("path_prefix = '/svc'\npath_replace = ['/old', '/new']");
     let path = route.rewrite("/svc/old/a%2fb", "/svc/old/a/b").unwrap();
-    let target = |query| String::from_utf8(route.target(&path.path, query, true)).unwrap();
+    let sent = &route.attachment;
+    let target = |query| String::from_utf8(route.target(&path.path, query, sent, true)).unwrap();
     assert_eq!(target(None), "/v1/new/a%2fb");
     assert_eq!(target(Some("x=1&y")), "/v1/new/a%2fb?x=1&y");
     assert_eq!(route.host_header, "up.example");

@@ -79,7 +79,7 @@ fn ask(table: &Table, manifest: &ManifestFile) {
             && let Ok(forwarded) = route.rewrite(&received, &path)
         {
             assert!(forwarded.path.starts_with('/') && forwarded.decoded.starts_with('/'));
-            route.target(&forwarded.path, None, true);
+            route.target(&forwarded.path, None, &route.attachment, true);
         }
     }
 }

@@ -172,6 +172,6 @@ fuzz_target!(|data: &[u8]| {
             );
         }
     }
-    let target = route.target(&forwarded.path, Some("a=b"), true);
+    let target = route.target(&forwarded.path, Some("a=b"), &route.attachment, true);
     assert_eq!(target, format!("/base{}?a=b", forwarded.path).as_bytes());
 });
