@@ -2,6 +2,7 @@
 //! (section 3.4 of its RFC), and `confirm` of CMP. What no author has said is None, which is
 //! another thing than `false`.
 
+mod facts;
 mod inferred;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::json_reader::{Findings, Object};
+pub use crate::policy::{Estimate, Trust};
+pub use crate::text::parse_duration as parse_time;
 pub use inferred::inferred;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -74,16 +77,6 @@ pub struct Cost {
     pub billable: Option<bool>,
 }
 
-/// In the order of the costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Estimate {
-    Free,
-    Low,
-    Medium,
-    High,
-}
-
 /// `duration`, as texts: `1-5s`, `60s`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -134,16 +127,6 @@ pub enum Source {
     Inferred,
 }
 
-/// How much a [`Source`] is trusted, in that order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Trust {
-    VeryLow,
-    Low,
-    Medium,
-    High,
-}
-
 impl Source {
     pub fn trust(self) -> Trust {
         match self {
@@ -190,6 +173,17 @@ pub struct KnownEffects {
 }
 
 impl KnownEffects {
+    /// What a manifest declares, and what can't be read of it.
+    pub fn of_operator(value: &Value) -> (Option<Self>, Vec<String>) {
+        let mut found = Findings::default();
+        let known = KnownEffects {
+            effects: Effects::read(value, "", &mut found),
+            source: Source::Org,
+        };
+        let faults = found.problems.into_iter().chain(found.warnings);
+        (Some(known), faults.map(|fault| fault.to_string()).collect())
+    }
+
     /// Whether an author has said so; otherwise ati has concluded it.
     pub fn is_declared(&self) -> bool {
         self.source != Source::Inferred
@@ -214,7 +208,7 @@ impl Effects {
         });
         let cost = o.object("cost", found).map(|mut o| {
             let cost = Cost {
-                estimate: word(&mut o, "estimate", ESTIMATES, found),
+                estimate: word(&mut o, "estimate", Estimate::NAMED, found),
                 billable: o.flag("billable", found),
             };
             o.finish(found);
@@ -335,13 +329,6 @@ impl RunTime {
     }
 }
 
-const ESTIMATES: &[(&str, Estimate)] = &[
-    ("free", Estimate::Free),
-    ("low", Estimate::Low),
-    ("medium", Estimate::Medium),
-    ("high", Estimate::High),
-];
-
 const INPUTS: &[(&str, Input)] = &[
     ("none", Input::None),
     ("optional", Input::Optional),
@@ -364,26 +351,6 @@ fn word<T: Copy>(
         found.problem(&o.place(key), message);
     }
     known.map(|(_, value)| *value)
-}
-
-/// `60s`, `500ms`, `1.5m`, `2h`, and a number of seconds.
-pub fn parse_time(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.');
-    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
-    let milliseconds = match unit.trim() {
-        "ms" => 1.0,
-        "" | "s" | "sec" | "second" | "seconds" => 1e3,
-        "m" | "min" | "minute" | "minutes" => 60e3,
-        "h" | "hour" | "hours" => 3600e3,
-        "d" | "day" | "days" => 86_400e3,
-        _ => return None,
-    };
-    let number: f64 = number.parse().ok()?;
-    let seconds = number * milliseconds / 1e3;
-    Duration::try_from_secs_f64(seconds)
-        .ok()
-        .filter(|time| !time.is_zero())
 }
 
 /// True where one of them is.

@@ -51,6 +51,34 @@ struct CallTimes {
     sweep_above: usize,
 }
 
+impl CallTimes {
+    /// The first of the limits that one more call would exceed.
+    fn exceeded<'a>(
+        &mut self,
+        subject: &str,
+        limits: impl Iterator<Item = &'a (String, Rate)>,
+        now: u64,
+    ) -> Option<RateExceeded> {
+        let mut exceeded: Option<RateExceeded> = None;
+        for (pattern, rate) in limits {
+            let window = self.windows.entry(key(subject, pattern)).or_default();
+            let length = rate.unit.seconds() * SECOND;
+            let count = window.count(length, now);
+            if count >= rate.limit as usize {
+                let wait = window.wait(rate.limit as usize, length, now);
+                let first = exceeded.get_or_insert_with(|| RateExceeded {
+                    pattern: pattern.clone(),
+                    count,
+                    rate: *rate,
+                    wait,
+                });
+                first.wait = first.wait.max(wait);
+            }
+        }
+        exceeded
+    }
+}
+
 #[derive(Default)]
 struct Window {
     /// In milliseconds, oldest first.
@@ -134,23 +162,7 @@ impl RateWindows {
             return Ok(());
         }
         let mut calls = self.calls.lock();
-        let mut exceeded: Option<RateExceeded> = None;
-        for (pattern, rate) in limits.clone() {
-            let window = calls.windows.entry(key(subject, pattern)).or_default();
-            let length = rate.unit.seconds() * SECOND;
-            let count = window.count(length, now);
-            if count >= rate.limit as usize {
-                let wait = window.wait(rate.limit as usize, length, now);
-                let first = exceeded.get_or_insert_with(|| RateExceeded {
-                    pattern: pattern.clone(),
-                    count,
-                    rate: *rate,
-                    wait,
-                });
-                first.wait = first.wait.max(wait);
-            }
-        }
-        if let Some(exceeded) = exceeded {
+        if let Some(exceeded) = calls.exceeded(subject, limits.clone(), now) {
             return Err(exceeded);
         }
         for (pattern, _) in limits {
@@ -166,6 +178,19 @@ impl RateWindows {
         }
         self.dirty.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Whether a call would be admitted now. It isn't counted.
+    pub fn would_admit<'a>(
+        &self,
+        subject: &str,
+        limits: impl Iterator<Item = &'a (String, Rate)>,
+        now: u64,
+    ) -> Result<(), RateExceeded> {
+        match self.calls.lock().exceeded(subject, limits, now) {
+            Some(exceeded) => Err(exceeded),
+            None => Ok(()),
+        }
     }
 
     /// Reads the file when the server starts. Without a readable one, counting begins at zero.

@@ -206,6 +206,10 @@ impl Intent {
         schema
     }
 
+    pub fn has_patterns(&self) -> bool {
+        !self.patterns.is_empty() || !self.expressions.is_empty()
+    }
+
     /// Whether a query says this intent: a plain pattern in it, or an expression that it fits.
     pub fn is_meant_by(&self, query: &str) -> bool {
         let query = query.to_lowercase();

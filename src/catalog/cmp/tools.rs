@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::Cmp;
 use super::folder::{self, CmpTool};
@@ -117,7 +117,7 @@ fn of_intent(intent: Intent, own: &str, tool: &CmpTool, provider: &Arc<Provider>
         format!("{what}: show the user what it will do, and ask before you call it")
     });
     let effects = Effects {
-        confirm: Some(intent.confirm || intent.destructive),
+        confirm: Some(intent.confirm),
         destructive: Some(intent.destructive),
         idempotent: Some(intent.idempotent),
         ..Effects::default()
@@ -126,7 +126,6 @@ fn of_intent(intent: Intent, own: &str, tool: &CmpTool, provider: &Arc<Provider>
     let tags = tags.chain(&intent.patterns);
     Tool {
         metrics: METRICS.tool(&provider.name, &name),
-        haystack: OnceLock::new(),
         provider: provider.clone(),
         description,
         scope: default_scope(&name, provider),

@@ -7,8 +7,9 @@ use super::{Effects, KnownEffects, Source};
 use crate::catalog::Invocation;
 use crate::catalog::files::FileOperation;
 
-/// By what HTTP says about a method, or by the annotations of an MCP server, which are its author's
-/// own word. None where nothing is known, as of a program.
+/// By what HTTP says about a method, or by the annotations of an MCP server: those are hints for a
+/// user interface, which a server may get wrong or lie about. None where nothing is known, as of a
+/// program.
 pub fn inferred(invocation: &Invocation) -> Option<KnownEffects> {
     let over_network = Effects {
         network: Some(true),
@@ -32,13 +33,7 @@ pub fn inferred(invocation: &Invocation) -> Option<KnownEffects> {
             },
             _ => over_network,
         },
-        Invocation::Mcp(remote) => {
-            let hints = remote.details.annotations.as_ref()?;
-            return of_annotations(hints).map(|effects| KnownEffects {
-                effects,
-                source: Source::Native,
-            });
-        }
+        Invocation::Mcp(remote) => of_annotations(remote.details.annotations.as_ref()?)?,
         Invocation::Files(FileOperation::Download) => Effects {
             idempotent: Some(true),
             destructive: Some(false),
@@ -79,7 +74,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn annotations_of_a_server_are_its_authors_word() {
+    fn annotations_of_a_server_are_read_as_effects() {
         let effects = |hints: Value| serde_json::to_value(of_annotations(&hints)).unwrap();
         assert_eq!(
             effects(json!({"readOnlyHint": true, "openWorldHint": false})),
