@@ -32,6 +32,9 @@ struct CallBody {
     args: Option<Box<RawValue>>,
     /// The words of a command line, as they were typed.
     raw_args: Option<Vec<String>>,
+    /// The token of a confirmation.
+    #[serde(default)]
+    confirm: Option<String>,
 }
 
 /// The beginning of every good answer; a brace ends it.
@@ -45,6 +48,8 @@ const LONGEST_INDENT: usize = 4096;
 #[derive(Deserialize)]
 struct ToolName {
     tool_name: String,
+    #[serde(default)]
+    confirm: Option<String>,
 }
 
 pub(super) async fn answer(
@@ -84,6 +89,7 @@ pub(super) async fn answer(
                 identity,
                 upstream_url: upstream_url.as_deref(),
                 trail: &trail,
+                confirm: None,
                 native: false,
             };
             let refusal = call::refuse(call, error, Duration::ZERO, context);
@@ -96,16 +102,19 @@ pub(super) async fn answer(
         ReadBody::WithFile(call) => (Spooled::from(call.text), call.file),
     };
     let parsed;
-    let (name, args) = match body.in_memory() {
+    let (name, args, confirm) = match body.in_memory() {
         Some(bytes) if bytes.len() <= call::SMALL_TEXT => {
             parsed = parse(bytes)?;
             let args = Args::Text {
                 args: parsed.args.as_deref(),
                 words: parsed.raw_args.unwrap_or_default(),
             };
-            (parsed.tool_name, args)
+            (parsed.tool_name, args, parsed.confirm)
         }
-        _ => (tool_name(&body, &work).await?, Args::Spooled(body)),
+        _ => {
+            let ToolName { tool_name, confirm } = tool_name(&body, &work).await?;
+            (tool_name, Args::Spooled(body), confirm)
+        }
     };
     let args = match file {
         Some(file) => Args::WithFile(Box::new(args), file),
@@ -118,6 +127,7 @@ pub(super) async fn answer(
         identity,
         upstream_url: upstream_url.as_deref(),
         trail: &trail,
+        confirm: confirm.as_deref(),
         native: false,
     };
     let mut abandoned = services.abandon.subscribe();
@@ -221,7 +231,7 @@ fn parse(text: &[u8]) -> Result<CallBody, Refusal> {
 }
 
 /// The name in a body that isn't small. Reads past the arguments.
-async fn tool_name(body: &Spooled, work: &Work<'_>) -> Result<String, Refusal> {
+async fn tool_name(body: &Spooled, work: &Work<'_>) -> Result<ToolName, Refusal> {
     let head = body.head(LONGEST_INDENT).await.map_err(|e| invalid(&e))?;
     if !head.trim_ascii_start().starts_with(b"{") {
         return Err(invalid(&"expected a JSON object"));
@@ -240,7 +250,7 @@ async fn tool_name(body: &Spooled, work: &Work<'_>) -> Result<String, Refusal> {
         }
     };
     let parsed = work.run(parse).await.map_err(refused)?;
-    Ok(parsed.map_err(|e| invalid(&e))?.tool_name)
+    parsed.map_err(|e| invalid(&e))
 }
 
 /// What ends an answer: `stderr` next to the result, where a program wrote something there.

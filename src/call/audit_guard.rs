@@ -7,7 +7,7 @@ use crate::catalog::Tool;
 use crate::error::CallError;
 use crate::request_id::RequestId;
 use crate::telemetry::audit::{self, Audit, AuditEntry};
-use crate::telemetry::trail::FileFacts;
+use crate::telemetry::trail::{CallFacts, CallTrail, FileFacts};
 
 /// Counts a call and writes its audit line when the call ends. Dropped before that, because the
 /// caller left or the process stops, it records the call as abandoned.
@@ -21,6 +21,7 @@ pub struct AuditGuard<'a> {
     identity: &'a Identity,
     request_id: RequestId,
     audit: &'a Audit,
+    trail: &'a CallTrail,
     started: Instant,
     /// Before that.
     waited: Duration,
@@ -35,6 +36,7 @@ impl<'a> AuditGuard<'a> {
         identity: &'a Identity,
         request_id: RequestId,
         audit: &'a Audit,
+        trail: &'a CallTrail,
     ) -> Self {
         AuditGuard {
             name,
@@ -43,6 +45,7 @@ impl<'a> AuditGuard<'a> {
             identity,
             request_id,
             audit,
+            trail,
             started: Instant::now(),
             waited: Duration::ZERO,
             file: None,
@@ -75,12 +78,14 @@ impl<'a> AuditGuard<'a> {
         }
     }
 
-    fn record(&self, outcome: &'static str, error: Option<String>) {
+    fn record(&mut self, outcome: &'static str, error: Option<String>) {
         let took = self.waited + self.started.elapsed();
         if let Some(tool) = self.tool {
             tool.metrics.observe(outcome, took.as_secs_f64());
         }
-        self.audit.record(&AuditEntry {
+        let error =
+            error.map(|error| crate::text::clip_chars(&error, audit::LONGEST_ERROR).to_owned());
+        let entry = AuditEntry {
             ts: audit::timestamp(SystemTime::now()),
             tool: self.name,
             args: &self.args,
@@ -91,8 +96,17 @@ impl<'a> AuditGuard<'a> {
             sandbox_id: self.identity.sandbox_id.as_deref(),
             request_id: Some(self.request_id),
             file: self.file.as_ref(),
-            error: error
-                .map(|error| crate::text::clip_chars(&error, audit::LONGEST_ERROR).to_owned()),
+            error,
+        };
+        self.audit.record(&entry);
+        let error = entry.error;
+        let (tool, args) = (self.tool, &mut self.args);
+        self.trail.ended(|| CallFacts {
+            name: self.name.into(),
+            provider: tool.map(|tool| tool.provider.name.as_str().into()),
+            handler: tool.map(|tool| tool.provider.handler_name().into()),
+            args: std::mem::take(args),
+            error: error.map(Into::into),
         });
     }
 }

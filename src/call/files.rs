@@ -18,6 +18,7 @@ use crate::exec::files::{
     self, Content, DownloadArgs, FilesError, Target, Upload, UploadArgs, UploadFault,
 };
 use crate::keyring::Secret;
+use crate::keyring::stored::Unreadable;
 use crate::telemetry::trail::FileFacts;
 
 /// What a token for Google Cloud Storage may be used for.
@@ -119,7 +120,8 @@ fn no_destination(why: NoDestination, asked: Option<String>) -> FilesError {
 fn target<'a>(call: &Call<'a>, destination: &'a Destination) -> Result<Target<'a>, UploadFault> {
     let get = |name: &str| {
         let missing = || UploadFault::MissingKey(name.to_owned());
-        call.lookup.get(name).cloned().ok_or_else(missing)
+        let found = call.lookup.get(name);
+        found.map_err(unreadable)?.ok_or_else(missing)
     };
     Ok(match destination {
         Destination::Gcs(settings) => Target::Gcs {
@@ -137,6 +139,10 @@ fn target<'a>(call: &Call<'a>, destination: &'a Destination) -> Result<Target<'a
         },
         Destination::Local { directory } => Target::Local { directory },
     })
+}
+
+fn unreadable(row: Unreadable) -> UploadFault {
+    UploadFault::Credential(row.into())
 }
 
 /// The token depends on the account and on nothing else: calls share it.
@@ -161,7 +167,10 @@ fn fal_key(call: &Call<'_>, name: &str) -> Result<Attachment, UploadFault> {
         name: AUTHORIZATION,
         prefix: "Key ".to_owned(),
     };
-    let (attachment, gaps) = Attachment::resolve(&credential, &[], &call.lookup);
+    let (attachment, mut gaps) = Attachment::resolve(&credential, &[], &call.lookup);
+    if let Some(row) = gaps.unreadable.pop() {
+        return Err(unreadable(row));
+    }
     if !gaps.missing.is_empty() {
         return Err(UploadFault::MissingKey(name.to_owned()));
     }

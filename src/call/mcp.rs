@@ -36,7 +36,7 @@ pub fn target(call: &Call<'_>) -> Result<Arc<Target>, McpError> {
     call.trail.leads_to(host_and_port(shown));
     Ok(Arc::new(Target {
         provider: provider.name.as_str().into(),
-        key: session_key(call, &server, &credential),
+        key: session_key(call, &server, &credential)?,
         server,
         credential,
         source: provider.outbound.source,
@@ -87,7 +87,11 @@ fn server(
 
 /// Sessions are shared by calls with the same key. It depends on everything that the server could
 /// tell two callers apart by: how it is reached, what it is given, every credential with its value.
-fn session_key(call: &Call<'_>, server: &ServerSpec, credential: &CallCredential) -> Key {
+fn session_key(
+    call: &Call<'_>,
+    server: &ServerSpec,
+    credential: &CallCredential,
+) -> Result<Key, CredentialError> {
     let outbound = &call.provider.outbound;
     let mut key = KeyBuilder::new("mcp session").with(&call.provider.name);
     match server {
@@ -111,12 +115,12 @@ fn session_key(call: &Call<'_>, server: &ServerSpec, credential: &CallCredential
     }
     key.add((&outbound.auth, &outbound.extra_headers));
     for name in call.provider.key_names() {
-        key.add((name, call.lookup.get(name).map(Secret::expose)));
+        key.add((name, call.lookup.get(name)?.as_ref().map(Secret::expose)));
     }
     if let CallCredential::Deferred(deferred) = credential {
         key.add(deferred.key);
     }
-    key.finish()
+    Ok(key.finish())
 }
 
 fn own_url(url: &BaseUrl, lookup: &Lookup<'_>) -> Result<Url, McpError> {
@@ -130,7 +134,7 @@ fn own_url(url: &BaseUrl, lookup: &Lookup<'_>) -> Result<Url, McpError> {
 }
 
 fn fill(template: &Template, lookup: &Lookup<'_>) -> Result<Zeroizing<String>, McpError> {
-    let filled = template.expand(lookup).map_err(CredentialError::missing)?;
+    let filled = template.expand(lookup).map_err(CredentialError::from)?;
     Ok(Zeroizing::new(
         String::from_utf8_lossy(&filled).into_owned(),
     ))

@@ -1,18 +1,23 @@
 //! The one pipeline of a tool call, for `/call`, `/mcp` and `ati run` alike:
-//! resolve -> authorize -> parse -> validate -> limit -> execute -> shape -> audit.
+//! resolve -> authorize -> parse -> validate -> policy -> limit -> execute -> shape -> audit.
 
+mod admit;
 mod arguments;
 mod atip;
 mod audit_guard;
 mod credentials;
+mod explain;
 mod files;
 mod listing;
 mod local_tool;
 mod mcp;
+mod own_request;
 pub mod payload;
+mod policy;
 mod program;
 mod program_words;
 mod relay;
+mod report;
 mod shape;
 mod upstream_override;
 mod work;
@@ -25,13 +30,10 @@ use serde_json::{Map, Value};
 use tracing::Instrument as _;
 use url::Url;
 
-use crate::auth::rate::Rate;
-use crate::auth::{Identity, scope};
-use crate::catalog::schema::Prepared;
+use crate::auth::Identity;
 use crate::catalog::{
-    Catalog, HttpInvocation, Invocation, McpInvocation, Provider, ResultFormat, Tool, Unlisted,
+    Catalog, HttpInvocation, Invocation, McpInvocation, Provider, ResultFormat, Tool,
 };
-use crate::clock;
 use crate::config::{FileSettings, ToolSettings};
 use crate::credential::{Lookup, UsedSecrets};
 use crate::egress::{self, Clients};
@@ -42,17 +44,21 @@ use crate::exec::files::Content;
 use crate::exec::http::HttpError;
 use crate::exec::{self, Answer, ExecContext, JsonWithFiles, SharedState, SpooledJson, Watcher};
 use crate::keyring::Keyring;
+use crate::policy::Policy;
 use crate::request_id::RequestId;
-use crate::telemetry::Throttle;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
-use arguments::validate;
+use admit::{CallParts, ReadyCall, admit, check_end, limit};
+pub use admit::{authorize, authorize_unlisted};
 pub use arguments::{Args, MOST_VALUES};
 use audit_guard::AuditGuard;
+pub use explain::explain;
 pub use listing::{has_changed, list};
 pub use mcp::server_of as mcp_server;
+pub use own_request::{Endpoint, endpoint};
 pub use program::text_variables;
 pub use relay::{RelayRecord, Relayed};
+use report::Report;
 pub use work::{SMALL_TEXT, Work};
 
 /// The header of a `/call` answer that has what ati wants to tell the caller of a call that went
@@ -76,6 +82,7 @@ pub struct Context<'a> {
     pub runtime: &'a SharedState,
     pub audit: &'a Audit,
     pub counting: Counting,
+    pub policy: &'a Policy,
     /// Where programs run, and what they read.
     pub surroundings: Surroundings,
     /// Is shown the progress of calls.
@@ -111,6 +118,8 @@ pub struct Request<'a> {
     pub upstream_url: Option<&'a str>,
     pub request_id: RequestId,
     pub trail: &'a CallTrail,
+    /// The token of a confirmation, where the caller has one.
+    pub confirm: Option<&'a str>,
     /// The caller speaks MCP: a result of an MCP server is given as that server wrote it.
     pub native: bool,
 }
@@ -161,6 +170,28 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
+    fn new(
+        request: &Request<'a>,
+        tool: &'a Arc<Tool>,
+        secrets: &'a UsedSecrets,
+        context: Context<'a>,
+    ) -> Self {
+        let customer = request.identity.customer_id.as_deref();
+        Call {
+            provider: &tool.provider,
+            tool: Some(tool),
+            identity: request.identity,
+            lookup: Lookup::tool(context.keyring, customer),
+            upstream_override: None,
+            request_id: request.request_id,
+            trail: request.trail,
+            secrets,
+            // What `extract` takes out of a result is no content.
+            native: request.native && tool.extract.is_none() && tool.provider.mcp().is_some(),
+            context,
+        }
+    }
+
     fn exec_context(&self) -> ExecContext<'a> {
         ExecContext {
             clients: self.context.clients,
@@ -180,14 +211,17 @@ impl<'a> Call<'a> {
     }
 }
 
+/// First: an unknown tool is 404 for every caller, whatever its scopes.
+fn resolve<'a>(name: &str, context: &Context<'a>) -> Result<&'a Arc<Tool>, CallError> {
+    let tool = context.catalog.find(name);
+    tool.ok_or_else(|| CallError::UnknownTool(name.to_owned()))
+}
+
 /// Runs the pipeline.
 pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished, CallError> {
-    // First: an unknown tool is 404 for every caller, whatever its scopes.
-    let tool = context
-        .catalog
-        .find(request.name)
-        .ok_or_else(|| CallError::UnknownTool(request.name.to_owned()))?;
+    let tool = resolve(request.name, &context)?;
     request.trail.resolved(&tool.name);
+    request.trail.provided_by(&tool.provider.name);
     let work = context.work(request.identity);
     // From here on every outcome is audited.
     let mut guard = AuditGuard::new(
@@ -196,21 +230,10 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
         request.identity,
         request.request_id,
         context.audit,
+        request.trail,
     );
     let secrets = UsedSecrets::default();
-    let call = Call {
-        provider: &tool.provider,
-        tool: Some(tool),
-        identity: request.identity,
-        lookup: Lookup::tool(context.keyring, request.identity.customer_id.as_deref()),
-        upstream_override: None,
-        request_id: request.request_id,
-        trail: request.trail,
-        secrets: &secrets,
-        // What `extract` takes out of a result is no content.
-        native: request.native && tool.extract.is_none() && tool.provider.mcp().is_some(),
-        context,
-    };
+    let call = Call::new(&request, tool, &secrets, context);
     // At debug level, because a span costs every call CPU time. Lines at higher levels have the id
     // as a field.
     let span = tracing::debug_span!(
@@ -219,8 +242,12 @@ pub async fn run(request: Request<'_>, context: Context<'_>) -> Result<Finished,
         tool = tool.name,
         provider = tool.provider.name,
     );
-    let (args, upstream_url) = (request.args, request.upstream_url);
-    let outcome = decide(call, tool, args, upstream_url, &work, &mut guard)
+    let asked = CallParts {
+        args: request.args,
+        upstream_url: request.upstream_url,
+        confirm: request.confirm,
+    };
+    let outcome = decide(call, tool, asked, &work, &mut guard)
         .instrument(span)
         .await;
     guard.with_file(request.trail.file()).end(&outcome);
@@ -241,6 +268,7 @@ pub fn refuse(
         request.identity,
         request.request_id,
         context.audit,
+        request.trail,
     );
     guard.set_args(request.args.audited_unparsed(None));
     let refused = Err(error);
@@ -251,43 +279,12 @@ pub fn refuse(
 async fn decide(
     mut call: Call<'_>,
     tool: &Arc<Tool>,
-    args: Args<'_>,
-    upstream_url: Option<&str>,
+    asked: CallParts<'_>,
     work: &Work<'_>,
     guard: &mut AuditGuard<'_>,
 ) -> Result<Finished, CallError> {
-    // Before the arguments: a caller without the scope learns nothing of what the tool takes, and
-    // its arguments cost next to nothing.
-    let is_program = tool.invocation.is_program();
-    if let Err(refused) = authorize(tool, call.identity, call.context.catalog) {
-        guard.set_args(match is_program {
-            true => args.audited_words_unparsed(),
-            false => args.audited_unparsed(Some(tool)),
-        });
-        return Err(refused);
-    }
-    // Before the limit: a call that could never be sent doesn't count against it.
-    let (input, unknown) = if is_program {
-        let words = args.into_words(work).await?;
-        guard.set_args(program::audited(&call, &words));
-        program::check(&words)?;
-        (Input::Words(words), Vec::new())
-    } else {
-        let mut given = args.parse(tool, work, &call.context).await?;
-        guard.set_args(std::mem::take(&mut given.audited));
-        let (size, content) = (given.size, given.content.take());
-        let Prepared { args, unknown } = validate(tool, given, work).await?;
-        let input = Input::Arguments {
-            args,
-            size,
-            content,
-        };
-        (input, unknown)
-    };
-    call.upstream_override = upstream_url
-        .map(|url| upstream_override::check(url, &tool.provider, &call.lookup))
-        .transpose()?;
-    limit(&call, &tool.name)?;
+    let mut report = Report::of_call(guard);
+    let ReadyCall { input, unknown } = admit(&mut call, tool, asked, work, &mut report).await?;
     // Executors measure the call's time themselves, so they are told what is left of it.
     let limits = ToolSettings {
         timeout: work.seconds_left(),
@@ -303,94 +300,10 @@ async fn decide(
         output: shape::shape(tool, answer, &work, most, call.request_id, call.secrets).await?,
         format: tool.format,
         is_native: call.native,
-        warnings: unknown.iter().map(ToString::to_string).collect(),
-        is_program,
+        warnings: unknown,
+        is_program: tool.invocation.is_program(),
         stderr,
     })
-}
-
-pub fn authorize(tool: &Tool, identity: &Identity, catalog: &Catalog) -> Result<(), CallError> {
-    check_end(identity)?;
-    if catalog.is_withheld(tool) {
-        return Err(CallError::Withheld(tool.name.clone()));
-    }
-    if tool.is_allowed(&identity.scopes) {
-        Ok(())
-    } else {
-        Err(CallError::OutOfScope(tool.name.clone()))
-    }
-}
-
-/// A token ends at its `exp`, by this clock. The leeway is for the check of the token itself, so
-/// that callers whose clock differs learn why their calls fail.
-fn check_end(identity: &Identity) -> Result<(), CallError> {
-    match identity.expires {
-        Some(exp) if clock::unix_now() >= exp => Err(CallError::ScopesExpired(exp)),
-        _ => Ok(()),
-    }
-}
-
-/// As [`authorize`], before the tool's server has listed it.
-pub fn authorize_unlisted(tool: &Unlisted<'_>, identity: &Identity) -> Result<(), CallError> {
-    check_end(identity)?;
-    if tool.is_allowed(&identity.scopes) {
-        Ok(())
-    } else {
-        Err(CallError::OutOfScope(tool.name.clone()))
-    }
-}
-
-/// Counts by the canonical name, so that an alias doesn't escape a limit.
-fn limit(call: &Call<'_>, tool: &str) -> Result<(), CallError> {
-    let (identity, context) = (call.identity, call.context);
-    if identity.rates.is_empty() {
-        return Ok(());
-    }
-    let name = format!("tool:{tool}");
-    let matching = identity
-        .rates
-        .iter()
-        .filter(|(pattern, _)| scope::grants(pattern, &name));
-    warn_of_idle_limits(&identity.rates, &name, call);
-    let rates = &context.runtime.rates;
-    let counted = match context.counting {
-        Counting::InMemory => rates.admit(&identity.subject, matching, clock::unix_millis()),
-        Counting::InFile => rates
-            .admit_shared(&identity.subject, matching, clock::unix_millis)
-            .map_err(|e| {
-                tracing::error!(
-                    request_id = %call.request_id,
-                    error = %e,
-                    "rate-state.json can't be read or written"
-                );
-                CallError::Internal("calls can't be counted against their limit")
-            })?,
-    };
-    counted.map_err(|exceeded| CallError::RateLimited {
-        pattern: exceeded.pattern,
-        count: exceeded.count,
-        limit: exceeded.rate.limit,
-        unit: exceeded.rate.unit.word(),
-        retry_after: exceeded.wait.div_ceil(1000).max(1),
-    })
-}
-
-/// A limit whose pattern matches no tool limits nothing, though its issuer meant it to. All tools
-/// are looked at, so not for every call.
-fn warn_of_idle_limits(rates: &[(String, Rate)], name: &str, call: &Call<'_>) {
-    static LAST: Throttle = Throttle::new();
-    let matches = |pattern: &str, name: &str| scope::grants(pattern, name);
-    if rates.iter().all(|(pattern, _)| matches(pattern, name)) || !LAST.is_due() {
-        return;
-    }
-    let tools = call.context.catalog.tools();
-    for (pattern, _) in rates {
-        let limits = |tool: &Tool| matches(pattern, &format!("tool:{}", tool.name));
-        if !tools.iter().any(|tool| limits(tool)) {
-            let (request_id, subject) = (call.request_id, &call.identity.subject);
-            tracing::warn!(%request_id, subject, pattern, "a rate limit matches no tool");
-        }
-    }
 }
 
 /// What a tool is called with.
@@ -478,16 +391,16 @@ async fn over_http(
     args: Map<String, Value>,
     size: usize,
 ) -> Result<Answer, HttpError> {
+    let (base_url, credential) = credentials::for_http(call)?;
     let request = exec::http::Request {
         tool,
         invocation,
         args,
         size,
-        base_url: credentials::base_url(call.provider, &call.lookup)?,
+        base_url,
     };
     let upstream = call.provider.base_url();
     call.trail
         .leads_to(upstream.and_then(|url| egress::host_and_port(&url.text)));
-    let credential = credentials::resolve(call)?;
     exec::http::run(request, &credential, call.exec_context()).await
 }

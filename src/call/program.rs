@@ -106,9 +106,9 @@ async fn start(
 ) -> Result<Ran, CliError> {
     let plain = |(name, text)| (name, Value::Text(Zeroizing::new(text)));
     let mut env: Vec<(String, Value)> = extras.env.into_iter().map(plain).collect();
+    let (own, credential) = equip(call, cli)?;
     // The operator's word counts more.
-    env.extend(environment(call, cli)?);
-    let credential = credentials::resolve(call)?;
+    env.extend(own);
     let job = Job {
         provider: call.provider,
         cli,
@@ -121,25 +121,35 @@ async fn start(
     exec::cli::run(job, call.exec_context()).await
 }
 
+/// The variables and the credential of a program.
+pub fn equip(
+    call: &Call<'_>,
+    cli: &Cli,
+) -> Result<(Vec<(String, Value)>, CallCredential), CliError> {
+    Ok((environment(call, cli)?, credentials::resolve(call)?))
+}
+
 fn environment(call: &Call<'_>, cli: &Cli) -> Result<Vec<(String, Value)>, CliError> {
     let lookup = &call.lookup;
     let each = cli.env.iter().map(|(name, variable)| {
         let value = match variable {
             Variable::Text(template) => {
                 let filled = template.expand(lookup);
-                let filled = filled.map_err(|names| missing(CredentialError::missing(names)))?;
+                let filled = filled.map_err(|unfilled| missing(unfilled.into()))?;
                 let text = String::from_utf8_lossy(&filled).into_owned();
                 Value::Text(Zeroizing::new(text))
             }
             Variable::File(key) => {
-                let credential = lookup.get(key);
+                let credential = lookup.get(key).map_err(CredentialError::from)?;
                 let credential = credential.ok_or_else(|| CliError::MissingKey(key.clone()))?;
-                // A key that was handed over once must not outlive its use on a disk, and a
-                // tenant's value must not stand in the file of all.
-                let is_sealed = call.context.keyring.source() == Source::Sealed;
+                // A key that was handed over once must not outlive its use on a disk, nor one that
+                // the database has encrypted; and a customer's value must not stand in the file of
+                // all.
+                let is_sealed =
+                    call.context.keyring.source() == Source::Sealed || lookup.is_stored(key);
                 Value::File {
                     key: key.clone(),
-                    credential: credential.clone(),
+                    credential,
                     lasting: !is_sealed && !lookup.is_special(|| vec![key.as_str()]),
                 }
             }
@@ -160,7 +170,7 @@ pub fn text_variables(
             return None;
         };
         let filled = template.expand(lookup);
-        let filled = filled.map_err(|names| missing(CredentialError::missing(names)));
+        let filled = filled.map_err(|unfilled| missing(unfilled.into()));
         let text = filled.map(|filled| String::from_utf8_lossy(&filled).into_owned());
         Some(text.map(|text| (name.clone(), Zeroizing::new(text))))
     });

@@ -6,6 +6,7 @@ use std::time::{Instant, SystemTime};
 
 use serde_json::value::RawValue;
 
+use super::policy::{self, AskedCall};
 use super::{Call, Context, check_end, limit, mcp, upstream_override};
 use crate::auth::Identity;
 use crate::catalog::mcp::relayed::RelayedTool;
@@ -14,9 +15,10 @@ use crate::credential::{Lookup, UsedSecrets};
 use crate::error::{CallError, ExecError};
 use crate::exec::ExecContext;
 use crate::exec::mcp::Target;
+use crate::policy::Named;
 use crate::request_id::RequestId;
 use crate::telemetry::audit::{self, Audit, AuditEntry};
-use crate::telemetry::trail::CallTrail;
+use crate::telemetry::trail::{CallFacts, CallTrail};
 
 /// Who asks, and of which server.
 #[derive(Clone, Copy)]
@@ -65,12 +67,44 @@ impl<'a> Relayed<'a> {
     }
 
     /// Whether the caller may call this tool now. Counts the call against its limits.
-    pub fn admit(&self, tool: &RelayedTool<'_>) -> Result<(), CallError> {
+    pub async fn admit(
+        &self,
+        tool: &RelayedTool<'_>,
+        arguments: Option<&RawValue>,
+        confirm: Option<&str>,
+    ) -> Result<(), CallError> {
         check_end(self.identity)?;
         if !tool.is_allowed() {
             return Err(CallError::OutOfScope(tool.name.clone()));
         }
-        limit(&self.call(), &tool.name)
+        let call = self.call();
+        let known = tool.tool.map(AsRef::as_ref);
+        let delegation = self.identity.delegation.as_deref();
+        if known.is_none() && self.context.policy.weighs_effects(delegation) {
+            // Nothing is known of what it does, and the server may read its name in another way.
+            return Err(CallError::PolicyDenied {
+                tool: tool.name.clone(),
+                rule: "policy.unlisted".to_owned(),
+            });
+        }
+        let facts = known.map(Tool::facts).unwrap_or_default();
+        let asked = AskedCall {
+            name: Named {
+                tool: &tool.name,
+                provider: &self.provider.name,
+                program: None,
+                command: "",
+                words: &[],
+            },
+            as_command: None,
+            facts: &facts,
+            tool: known,
+            confirm,
+        };
+        let text = arguments.map_or("{}", RawValue::get);
+        let key = || policy::raw_arguments_key(text, self.upstream_url);
+        policy::decide(&call, &asked, key).await?;
+        limit(&call, &tool.name, false).await
     }
 
     /// The server, with the caller's credential.
@@ -92,6 +126,7 @@ impl<'a> Relayed<'a> {
 pub struct RelayRecord {
     name: String,
     tool: Option<Arc<Tool>>,
+    provider: Arc<Provider>,
     args: Box<RawValue>,
     identity: Arc<Identity>,
     request_id: RequestId,
@@ -109,6 +144,7 @@ impl RelayRecord {
         RelayRecord {
             name,
             tool,
+            provider: relayed.provider.clone(),
             args,
             identity: relayed.identity.clone(),
             request_id: relayed.request_id,
@@ -117,7 +153,7 @@ impl RelayRecord {
     }
 
     /// Counts the call and writes its audit line. None: the client left before the answer.
-    pub fn write(&self, outcome: Option<Result<(), &CallError>>, audit: &Audit) {
+    pub fn write(&self, outcome: Option<Result<(), &CallError>>, audit: &Audit, trail: &CallTrail) {
         let (label, error) = match outcome {
             Some(Ok(())) => ("ok", None),
             Some(Err(error)) => (error.outcome(), Some(error.audit_text())),
@@ -130,7 +166,7 @@ impl RelayRecord {
         if let Some(tool) = &self.tool {
             tool.metrics.observe(label, took.as_secs_f64());
         }
-        audit.record(&AuditEntry {
+        let entry = AuditEntry {
             ts: audit::timestamp(SystemTime::now()),
             tool: &self.name,
             args: &self.args,
@@ -143,6 +179,15 @@ impl RelayRecord {
             file: None,
             error: error
                 .map(|error| crate::text::clip_chars(&error, audit::LONGEST_ERROR).to_owned()),
+        };
+        audit.record(&entry);
+        let error = entry.error;
+        trail.ended(|| CallFacts {
+            name: self.name.as_str().into(),
+            provider: Some(self.provider.name.as_str().into()),
+            handler: Some(self.provider.handler_name().into()),
+            args: self.args.clone(),
+            error: error.map(Into::into),
         });
     }
 }

@@ -24,7 +24,10 @@ pub fn check(wanted: &str, provider: &Provider, lookup: &Lookup<'_>) -> Result<U
         let what = "X-Ati-Upstream-Url is not a valid URL".to_owned();
         return Err(CallError::UpstreamUrl(what));
     };
+    // A list that can't be read allows nothing.
     let allowed = lookup.get(&format!("{provider}_allowed_urls"));
+    let allowed = allowed.ok().flatten();
+    let allowed = allowed.as_ref();
     let allowed = allowed.and_then(|list| std::str::from_utf8(list.expose()).ok());
     let Some(entries) = allowed.and_then(parse) else {
         let what = format!("no upstream URL allowlist for provider '{provider}'");

@@ -2,8 +2,10 @@
 //! token where JWT keys are configured.
 
 mod callee;
+mod explain;
 mod identity;
 mod listings;
+mod llm;
 mod runfile;
 mod settings;
 
@@ -50,6 +52,10 @@ const CONCURRENT_LISTINGS: usize = 10;
 pub struct Local {
     snapshot: Snapshot,
     pub identity: Arc<Identity>,
+    /// The snapshot has its keyring, for several calls.
+    has_keyring: bool,
+    /// The token of a confirmation, for the call that is made.
+    confirm: Option<String>,
 }
 
 impl Local {
@@ -79,7 +85,20 @@ impl Local {
         }
         let snapshot = build(settings(&env), tool)?;
         let identity = identify(snapshot.verifier.as_deref())?;
-        Ok(Local { snapshot, identity })
+        Ok(Local::of(snapshot, identity))
+    }
+
+    fn of(snapshot: Snapshot, identity: Arc<Identity>) -> Self {
+        Local {
+            snapshot,
+            identity,
+            has_keyring: false,
+            confirm: None,
+        }
+    }
+
+    pub fn confirmed(self, confirm: Option<String>) -> Self {
+        Local { confirm, ..self }
     }
 
     pub fn into_snapshot(self) -> Snapshot {
@@ -174,6 +193,7 @@ impl Local {
             identity: &self.identity,
             upstream_url: None,
             trail: &CallTrail::default(),
+            confirm: self.confirm.as_deref(),
             native: false,
         };
         let context = Context {
@@ -305,7 +325,9 @@ impl Local {
         let needs_keys = providers
             .into_iter()
             .any(|provider| !provider.key_names().is_empty());
-        let snapshot = if needs_keys {
+        let snapshot = if self.has_keyring {
+            self.snapshot.clone()
+        } else if needs_keys {
             self.with_keyring()?
         } else {
             self.log_unused_keyring();
@@ -320,6 +342,9 @@ impl Local {
                 discovery: None,
                 // Other commands count against the same limits.
                 counting: Counting::InFile,
+                store: None,
+                keys: None,
+                call_log: None,
                 mcp_calls: RunningCalls::default(),
                 provider_sessions: ProviderSessions::default(),
                 remote_skills: crate::skills::remote::RemoteSkills::default(),
@@ -438,7 +463,9 @@ fn listing_failure(error: McpError) -> Failure {
 /// The failure of a call. Where a credential is missing, with the command that stores it.
 fn with_key_hint(error: CallError, provider: Option<&Arc<Provider>>, keyring: &Keyring) -> Failure {
     let code = error.code();
-    let (text, failure) = (error.to_string(), Failure::from_error(code, error));
+    let confirmation = error.confirmation().cloned().map(Box::new);
+    let (text, mut failure) = (error.to_string(), Failure::from_error(code, error));
+    failure.confirmation = confirmation;
     let names = provider.map(|one| one.key_names()).unwrap_or_default();
     let is_missing = |name: &&str| keyring.get(name).is_none();
     let missing: Vec<&str> = names.into_iter().filter(is_missing).collect();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::{Code, FileFault};
+use super::{Code, Confirmation, ConfirmationFault, FileFault};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
@@ -31,6 +31,18 @@ pub enum CallError {
     /// The token's `exp` is over. The leeway is for the check of the token, and not for calls.
     #[error("Scopes have expired (expired at {0})")]
     ScopesExpired(u64),
+    /// A rule of the operator's policy, or of the one in the caller's token, denies the call.
+    #[error("Access denied: '{tool}' is denied by policy: {rule}")]
+    PolicyDenied { tool: String, rule: String },
+    #[error("Confirmation required: '{}' wants to be confirmed: {}", .0.tool, .0.rule)]
+    ConfirmationRequired(Box<Confirmation>),
+    /// The call has a token that doesn't confirm it.
+    #[error("Confirmation refused: '{tool}': {fault}")]
+    ConfirmationRefused {
+        tool: String,
+        rule: String,
+        fault: ConfirmationFault,
+    },
     #[error("Invalid arguments: {name}: {what}")]
     InvalidArgument {
         name: String,
@@ -281,7 +293,10 @@ impl CallError {
             CallError::OutOfScope(_)
             | CallError::Withheld(_)
             | CallError::ScopesExpired(_)
+            | CallError::PolicyDenied { .. }
+            | CallError::ConfirmationRefused { .. }
             | CallError::UpstreamDenied(_) => StatusCode::FORBIDDEN,
+            CallError::ConfirmationRequired(_) => StatusCode::CONFLICT,
             CallError::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
             CallError::ProviderDown { .. } | CallError::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
             CallError::Exec(error) if error.0.shortage().is_some() => {
@@ -304,6 +319,9 @@ impl CallError {
             CallError::OutOfScope(_) | CallError::Withheld(_) | CallError::UpstreamDenied(_) => {
                 "denied"
             }
+            CallError::PolicyDenied { .. } => "policy_denied",
+            CallError::ConfirmationRequired(_) => "confirmation_required",
+            CallError::ConfirmationRefused { .. } => "confirmation_refused",
             CallError::ScopesExpired(_) => "expired",
             CallError::UpstreamUrl(_) => "invalid_request",
             CallError::InvalidArgument { .. } | CallError::StrayWords(_) => "invalid_arguments",
@@ -320,9 +338,12 @@ impl CallError {
     pub fn code(&self) -> Code {
         match self {
             CallError::UnknownTool(_) => Code::ToolNotFound,
-            CallError::OutOfScope(_) | CallError::Withheld(_) | CallError::UpstreamDenied(_) => {
-                Code::ScopeDenied
-            }
+            CallError::OutOfScope(_)
+            | CallError::Withheld(_)
+            | CallError::PolicyDenied { .. }
+            | CallError::UpstreamDenied(_) => Code::ScopeDenied,
+            CallError::ConfirmationRequired(_) => Code::ConfirmRequired,
+            CallError::ConfirmationRefused { .. } => Code::ConfirmRefused,
             CallError::ScopesExpired(_) => Code::AuthExpired,
             CallError::InvalidArgument { missing: true, .. } => Code::MissingArg,
             CallError::UnreadableBody(_)
@@ -372,6 +393,41 @@ impl CallError {
         } else {
             None
         }
+    }
+
+    /// The rule of a policy that ended the call.
+    pub fn rule(&self) -> Option<&str> {
+        if let CallError::PolicyDenied { rule, .. } | CallError::ConfirmationRefused { rule, .. } =
+            self
+        {
+            Some(rule)
+        } else {
+            self.confirmation().map(|wanted| wanted.rule.as_str())
+        }
+    }
+
+    /// What its caller can confirm.
+    pub fn confirmation(&self) -> Option<&Confirmation> {
+        if let CallError::ConfirmationRequired(wanted) = self {
+            Some(wanted)
+        } else {
+            None
+        }
+    }
+
+    /// The answer of `/call`: `{"result": …, "error": …}`, and what a policy says about it.
+    pub fn envelope(&self) -> String {
+        let error = serde_json::Value::String(self.to_string());
+        let mut body = format!(
+            "{{\"result\":{},\"error\":{error}",
+            self.raw().unwrap_or("null")
+        );
+        if let Some(wanted) = self.confirmation() {
+            body += &format!(",\"confirmation\":{}", serde_json::json!(wanted));
+        } else if let Some(rule) = self.rule() {
+            body += &format!(",\"rule\":{}", serde_json::json!(rule));
+        }
+        body + "}"
     }
 
     /// The upstream's answer, where only `extract` failed.

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use super::Problem;
+use super::{Confirmation, Problem};
 use crate::request_id::RequestId;
 
 /// The public code of a failed command. Its prefix decides the exit code.
@@ -25,10 +25,14 @@ pub enum Code {
     MissingArg,
     InvalidValue,
     RateExceeded,
+    /// The call runs once it is confirmed.
+    ConfirmRequired,
+    /// The confirmation isn't accepted.
+    ConfirmRefused,
 }
 
 impl Code {
-    pub const ALL: [Code; 14] = [
+    pub const ALL: [Code; 16] = [
         Code::ToolNotFound,
         Code::ExecutionFailed,
         Code::ScopeDenied,
@@ -43,6 +47,8 @@ impl Code {
         Code::MissingArg,
         Code::InvalidValue,
         Code::RateExceeded,
+        Code::ConfirmRequired,
+        Code::ConfirmRefused,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -61,6 +67,8 @@ impl Code {
             Code::MissingArg => "input.missing_arg",
             Code::InvalidValue => "input.invalid_value",
             Code::RateExceeded => "rate.exceeded",
+            Code::ConfirmRequired => "confirm.required",
+            Code::ConfirmRefused => "confirm.refused",
         }
     }
 
@@ -78,6 +86,7 @@ impl Code {
             | Code::ProviderNotFound
             | Code::ProviderUnavailable => 4,
             Code::RateExceeded => 5,
+            Code::ConfirmRequired | Code::ConfirmRefused => 6,
         }
     }
 }
@@ -95,6 +104,8 @@ pub struct Failure {
     /// The proxy's id of the request.
     pub request_id: Option<RequestId>,
     pub source: Option<Cause>,
+    /// What would confirm the call that failed.
+    pub confirmation: Option<Box<Confirmation>>,
 }
 
 /// An error of any type. It must not hold a secret: causes are printed.
@@ -109,6 +120,7 @@ impl Failure {
             status: None,
             request_id: None,
             source: None,
+            confirmation: None,
         }
     }
 
@@ -195,6 +207,7 @@ mod tests {
                 "auth" => 3,
                 "provider" => 4,
                 "rate" => 5,
+                "confirm" => 6,
                 _ => 1,
             };
             assert_eq!(code.exit_code(), expected, "{}", code.as_str());

@@ -5,9 +5,13 @@
 //! together. [`Success`] is the status of an answer. [`Verdict`], [`TokenFault`] and
 //! [`BearerFault`] say why a caller isn't believed. [`RpcError`] is what an MCP client gets.
 
+mod administration;
 mod call;
+mod confirmation;
+mod explanation;
 mod failure;
 mod file;
+mod help;
 mod http1;
 mod problem;
 mod refusal;
@@ -17,9 +21,13 @@ mod skill;
 mod success;
 mod verdict;
 
+pub use administration::{AdminRefusal, SAME_ALIAS};
 pub use call::{CallError, ExecError, ExecFailure, ExecStatus, Shortage, UpstreamFailure};
+pub use confirmation::{Confirmation, ConfirmationFault};
+pub use explanation::{Explanation, StepTaken};
 pub use failure::{Cause, Code, Failure};
 pub use file::FileFault;
+pub use help::HelpError;
 pub use http1::{header_too_large_response, too_many_connections_response, usual_reason};
 pub use problem::{Advice, Intro, Problem, Weight};
 pub use refusal::{AfterRefusal, Refusal, RefusalBody, UpstreamFault};
@@ -27,4 +35,4 @@ pub use remote_skill::RemoteSkillError;
 pub use rpc::{RpcError, RpcRefusal};
 pub use skill::SkillRefusal;
 pub use success::Success;
-pub use verdict::{BearerFault, TokenFault, Verdict};
+pub use verdict::{BearerFault, KeyFault, TokenFault, Verdict};

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use http::StatusCode;
 
 use super::{
-    BearerFault, CallError, RemoteSkillError, RpcRefusal, Shortage, SkillRefusal, UpstreamFailure,
-    Verdict,
+    AdminRefusal, BearerFault, CallError, HelpError, RemoteSkillError, RpcRefusal, Shortage,
+    SkillRefusal, UpstreamFailure, Verdict,
 };
 
 /// Why a request was not served. The only place where an error status is chosen.
@@ -38,6 +38,10 @@ pub enum Refusal {
     AdminDisabled,
     /// Key administration without a database.
     AdminStoreMissing,
+    /// The credential of a route can't be read or sent: a row of the database.
+    CredentialUnusable,
+    /// Key administration that didn't do what it was asked.
+    Administration(Box<AdminRefusal>),
     /// `max_in_flight` is reached, or the process is ending.
     Overloaded,
     /// As many connections are open as the operator allows. Answered before HTTP begins.
@@ -54,8 +58,8 @@ pub enum Refusal {
     TooLarge,
     /// The upstream of a route failed.
     Upstream(UpstreamFault),
-    /// `/help` without an `_llm` manifest.
-    HelpNotConfigured,
+    /// No answer of a language model: `/help`.
+    Help(Box<HelpError>),
     /// A tool that doesn't exist, or that this caller may not see.
     NoSuchTool(String),
     /// A skill that isn't there, or can't be given out: `/skills`.
@@ -74,8 +78,6 @@ pub enum Refusal {
     File(Box<CallError>),
     /// No answer about a skill of the remote catalogue: `/skillati`.
     RemoteSkill(Box<RemoteSkillError>),
-    /// An endpoint of the contract that this build doesn't serve yet, by its path.
-    NotImplemented(&'static str),
     /// A defect of ati. The reason is in the log.
     Internal,
 }
@@ -109,6 +111,18 @@ impl UpstreamFault {
             UpstreamFault::Protocol => "protocol",
             UpstreamFault::TooLarge => "too_large",
             UpstreamFault::Unsearchable => "unsearchable",
+        }
+    }
+
+    /// What was being done, in the words of OTLP's `error_kind`.
+    pub fn phase(self) -> &'static str {
+        match self {
+            UpstreamFault::ConnectTimeout | UpstreamFault::Timeout => "timeout",
+            UpstreamFault::Unresolved | UpstreamFault::Connect | UpstreamFault::Tls => "connect",
+            UpstreamFault::Closed
+            | UpstreamFault::Protocol
+            | UpstreamFault::TooLarge
+            | UpstreamFault::Unsearchable => "send",
         }
     }
 
@@ -151,7 +165,7 @@ pub enum RefusalBody {
     Json(Cow<'static, str>),
     /// `{"content": "", "error": <text>}`, the envelope of `/help`.
     Help(Cow<'static, str>),
-    /// `{"result": null, "error": <text>}`, the envelope of `/call`.
+    /// `{"result": null, "error": <text>, …}`, the envelope of `/call`.
     Call(Box<CallError>),
     /// A JSON-RPC error, as text.
     Rpc(Vec<u8>),
@@ -185,7 +199,9 @@ impl Refusal {
             Refusal::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Refusal::Rpc(refusal) => refusal.status(),
             Refusal::Skill(refusal) => refusal.status(),
+            Refusal::Administration(refusal) => refusal.status(),
             Refusal::RemoteSkill(error) => error.status(),
+            Refusal::Help(error) => error.status(),
             Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::Upstream(fault) if fault.is_timeout() => StatusCode::GATEWAY_TIMEOUT,
             Refusal::Upstream(_) => StatusCode::BAD_GATEWAY,
@@ -193,7 +209,7 @@ impl Refusal {
             Refusal::KeyStoreUnavailable
             | Refusal::AdminDisabled
             | Refusal::AdminStoreMissing
-            | Refusal::HelpNotConfigured
+            | Refusal::CredentialUnusable
             | Refusal::TooManyConnections
             | Refusal::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::NotFound { .. }
@@ -202,7 +218,6 @@ impl Refusal {
             | Refusal::NoSuchTool(_) => StatusCode::NOT_FOUND,
             Refusal::Call(error) | Refusal::File(error) => error.status(),
             Refusal::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Refusal::NotImplemented(_) => StatusCode::NOT_IMPLEMENTED,
             Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -245,6 +260,9 @@ impl Refusal {
             Refusal::AdminStoreMissing => {
                 RefusalBody::Json("admin endpoints require ATI_DB_URL + ATI_ADMIN_TOKEN".into())
             }
+            Refusal::CredentialUnusable => RefusalBody::Text(
+                "service unavailable: this route's credential can't be read".into(),
+            ),
             Refusal::Overloaded => RefusalBody::Json("too many requests in flight".into()),
             Refusal::TooManyConnections => RefusalBody::Json("too many connections".into()),
             Refusal::NotFound { passthrough: true } => {
@@ -254,10 +272,7 @@ impl Refusal {
                 RefusalBody::Text("not found: passthrough disabled".into())
             }
             Refusal::JwksNotConfigured => RefusalBody::Json("JWKS not configured".into()),
-            Refusal::HelpNotConfigured => RefusalBody::Help(
-                "No _llm.toml manifest found. Proxy help requires a configured LLM provider."
-                    .into(),
-            ),
+            Refusal::Help(error) => RefusalBody::Help(error.to_string().into()),
             Refusal::NoSuchTool(name) => {
                 RefusalBody::Json(format!("Tool '{name}' not found").into())
             }
@@ -267,16 +282,32 @@ impl Refusal {
             Refusal::Call(error) => RefusalBody::Call(error.clone()),
             Refusal::Rpc(refusal) => RefusalBody::Rpc(refusal.body()),
             Refusal::Skill(refusal) => refusal.body(),
+            Refusal::Administration(refusal) => refusal.body(),
             Refusal::NotJson => {
                 RefusalBody::Text("Expected request with `Content-Type: application/json`".into())
             }
             Refusal::OriginDenied => RefusalBody::Text("forbidden: origin not allowed".into()),
             Refusal::File(error) => RefusalBody::Json(error.to_string().into()),
             Refusal::RemoteSkill(error) => RefusalBody::Json(error.to_string().into()),
-            Refusal::NotImplemented(path) => {
-                RefusalBody::Json(format!("not implemented: {path}").into())
-            }
             Refusal::Internal => RefusalBody::Json("internal error".into()),
+        }
+    }
+
+    /// Why, in words, also where the body is empty.
+    pub fn text(&self) -> String {
+        match self.body() {
+            RefusalBody::Text(text) | RefusalBody::Json(text) | RefusalBody::Help(text) => {
+                text.into_owned()
+            }
+            RefusalBody::Call(error) => error.to_string(),
+            RefusalBody::Rpc(body) => String::from_utf8_lossy(&body).into_owned(),
+            RefusalBody::Empty => {
+                if let Refusal::Unauthenticated(fault) = self {
+                    format!("{}: {}", fault.label(), fault.words())
+                } else {
+                    self.label().replace('_', " ")
+                }
+            }
         }
     }
 
@@ -292,6 +323,9 @@ impl Refusal {
             Refusal::Rpc(refusal) => refusal
                 .retry_after()
                 .map(|seconds| ("retry-after", seconds.into())),
+            Refusal::Help(error) => error
+                .retry_after()
+                .map(|seconds| ("retry-after", seconds.to_string().into())),
             Refusal::AmbiguousFraming
             | Refusal::BadRequest
             | Refusal::Malformed(_)
@@ -301,21 +335,21 @@ impl Refusal {
             | Refusal::HostIsHopByHop
             | Refusal::Signature(_)
             | Refusal::KeyStoreUnavailable
+            | Refusal::CredentialUnusable
             | Refusal::AdminDisabled
             | Refusal::AdminStoreMissing
+            | Refusal::Administration(_)
             | Refusal::NotFound { .. }
             | Refusal::JwksNotConfigured
             | Refusal::PathDenied
             | Refusal::TooLarge
             | Refusal::Upstream(_)
-            | Refusal::HelpNotConfigured
             | Refusal::NoSuchTool(_)
             | Refusal::NoSuchProvider(_)
             | Refusal::Skill(_)
             | Refusal::NotJson
             | Refusal::OriginDenied
             | Refusal::RemoteSkill(_)
-            | Refusal::NotImplemented(_)
             | Refusal::Internal => None,
         }
     }
@@ -336,6 +370,7 @@ impl Refusal {
             Refusal::TooLarge => "too_large",
             Refusal::Upstream(_) => "upstream",
             Refusal::KeyStoreUnavailable => "key_store_unavailable",
+            Refusal::CredentialUnusable => "credential_unusable",
             Refusal::AdminDisabled => "admin_disabled",
             Refusal::AdminStoreMissing => "admin_store_missing",
             Refusal::Overloaded => "overloaded",
@@ -343,16 +378,16 @@ impl Refusal {
             Refusal::NotFound { .. } => "not_found",
             Refusal::MethodNotAllowed { .. } => "method_not_allowed",
             Refusal::JwksNotConfigured => "jwks_not_configured",
-            Refusal::HelpNotConfigured => "help_not_configured",
+            Refusal::Help(error) => error.label(),
             Refusal::NoSuchTool(_) => "no_such_tool",
             Refusal::NoSuchProvider(_) => "no_such_provider",
             Refusal::Call(error) | Refusal::File(error) => error.outcome(),
             Refusal::Rpc(refusal) => refusal.error.label(),
             Refusal::Skill(refusal) => refusal.label(),
+            Refusal::Administration(refusal) => refusal.label(),
             Refusal::NotJson => "not_json",
             Refusal::OriginDenied => "origin_denied",
             Refusal::RemoteSkill(error) => error.label(),
-            Refusal::NotImplemented(_) => "not_implemented",
             Refusal::Internal => "internal",
         }
     }
@@ -364,6 +399,8 @@ impl Refusal {
         } else if let Refusal::Call(error) = self {
             error.upstream_failure()
         } else if let Refusal::RemoteSkill(error) = self {
+            error.upstream_failure()
+        } else if let Refusal::Help(error) = self {
             error.upstream_failure()
         } else {
             None
@@ -396,6 +433,9 @@ impl Refusal {
                 | CallError::OutOfScope(_)
                 | CallError::Withheld(_)
                 | CallError::ScopesExpired(_)
+                | CallError::PolicyDenied { .. }
+                | CallError::ConfirmationRequired(_)
+                | CallError::ConfirmationRefused { .. }
                 | CallError::InvalidArgument { .. }
                 | CallError::RateLimited { .. }
                 | CallError::UpstreamUrl(_)
@@ -414,19 +454,20 @@ impl Refusal {
             | Refusal::OriginDenied
             | Refusal::Unauthenticated(_)
             | Refusal::KeyStoreUnavailable
+            | Refusal::CredentialUnusable
             | Refusal::AdminDisabled
             | Refusal::AdminStoreMissing
+            | Refusal::Administration(_)
             | Refusal::Overloaded
             | Refusal::NotFound { .. }
             | Refusal::MethodNotAllowed { .. }
             | Refusal::JwksNotConfigured
             | Refusal::PathDenied
-            | Refusal::HelpNotConfigured
+            | Refusal::Help(_)
             | Refusal::NoSuchTool(_)
             | Refusal::Skill(_)
             | Refusal::NoSuchProvider(_)
-            | Refusal::RemoteSkill(_)
-            | Refusal::NotImplemented(_) => AfterRefusal::KeepOpen,
+            | Refusal::RemoteSkill(_) => AfterRefusal::KeepOpen,
         }
     }
 }

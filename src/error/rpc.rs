@@ -63,6 +63,7 @@ impl RpcError {
                 CallError::OutOfScope(_)
                 | CallError::Withheld(_)
                 | CallError::ScopesExpired(_)
+                | CallError::PolicyDenied { .. }
                 | CallError::UpstreamDenied(_) => -32001,
                 _ => -32602,
             },

@@ -102,9 +102,29 @@ pub enum TokenFault {
     WrongIssuer,
     #[error("has a rate limit that can't be read")]
     BadRate,
+    /// What it forbids isn't known, so nothing is allowed.
+    #[error("carries a policy (ati.delegation) that can't be read")]
+    BadDelegation,
+    #[error("has a customer_id that no customer can have")]
+    BadCustomer,
     /// Its header has `crit`.
     #[error("demands extensions (crit) that ati doesn't know")]
     Critical,
+}
+
+/// Why a virtual key isn't accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum KeyFault {
+    #[error("no such key: it never was, or it was revoked")]
+    Unknown,
+    #[error("it is blocked")]
+    Blocked,
+    #[error("it has expired")]
+    Expired,
+    #[error("has a rate limit that can't be read")]
+    BadRate,
+    #[error("has a customer_id that no customer can have")]
+    BadCustomer,
 }
 
 /// Why a request with a bad or missing `Authorization` header was refused.
@@ -116,6 +136,8 @@ pub enum BearerFault {
         /// Seconds since its end.
         ago: u64,
     },
+    /// A virtual key that isn't accepted.
+    Key(KeyFault),
     /// No bearer where the admin token is asked for.
     AdminMissing,
     /// Not the admin token.
@@ -127,27 +149,33 @@ impl BearerFault {
     /// of `error_description`, which is the label. Nothing here comes from the caller's header.
     pub fn challenge(self) -> String {
         let realm = match self {
-            BearerFault::Token(_) | BearerFault::TokenExpired { .. } => "ati",
+            BearerFault::Token(_) | BearerFault::TokenExpired { .. } | BearerFault::Key(_) => "ati",
             BearerFault::AdminMissing | BearerFault::NotAdmin => "ati-admin",
         };
         // RFC 6750: without a token there is no error code.
         let error = match self {
             BearerFault::Token(TokenFault::Missing) | BearerFault::AdminMissing => "",
-            BearerFault::Token(_) | BearerFault::TokenExpired { .. } | BearerFault::NotAdmin => {
-                ", error=\"invalid_token\""
-            }
+            BearerFault::Token(_)
+            | BearerFault::TokenExpired { .. }
+            | BearerFault::Key(_)
+            | BearerFault::NotAdmin => ", error=\"invalid_token\"",
         };
         let label = self.label();
         let words = self.words();
-        format!("Bearer realm=\"{realm}\"{error}, error_description=\"{label}: {words}\"")
+        let scheme = match self {
+            BearerFault::Key(_) => "Ati-Key",
+            _ => "Bearer",
+        };
+        format!("{scheme} realm=\"{realm}\"{error}, error_description=\"{label}: {words}\"")
     }
 
-    fn words(self) -> Cow<'static, str> {
+    pub(super) fn words(self) -> Cow<'static, str> {
         match self {
             BearerFault::Token(TokenFault::Missing) => {
                 "there is no Authorization: Bearer <token>".into()
             }
             BearerFault::Token(fault) => fault.to_string().into(),
+            BearerFault::Key(fault) => fault.to_string().into(),
             BearerFault::TokenExpired { ago } => format!("it expired {ago} s ago").into(),
             BearerFault::AdminMissing => {
                 "there is no Authorization: Bearer <ATI_ADMIN_TOKEN>".into()
@@ -170,6 +198,13 @@ impl BearerFault {
             BearerFault::Token(TokenFault::WrongAudience) => "token_audience",
             BearerFault::Token(TokenFault::WrongIssuer) => "token_issuer",
             BearerFault::Token(TokenFault::BadRate) => "token_rate",
+            BearerFault::Token(TokenFault::BadDelegation) => "token_delegation",
+            BearerFault::Token(TokenFault::BadCustomer) => "token_customer",
+            BearerFault::Key(KeyFault::Unknown) => "key_unknown",
+            BearerFault::Key(KeyFault::Blocked) => "key_blocked",
+            BearerFault::Key(KeyFault::Expired) => "key_expired",
+            BearerFault::Key(KeyFault::BadRate) => "key_rate",
+            BearerFault::Key(KeyFault::BadCustomer) => "key_customer",
             BearerFault::AdminMissing => "admin_token_missing",
             BearerFault::Token(TokenFault::Critical) => "token_crit",
             BearerFault::NotAdmin => "admin_token",

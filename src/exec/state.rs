@@ -10,13 +10,20 @@ use crate::budget::Budget;
 use crate::config::{FileSettings, ToolSettings};
 use crate::credential::{Attachment, CredentialError};
 use crate::keyring::CredentialFolder;
-use crate::runtime::{ComputePool, RateWindows, RenewingCache, StoredFiles};
+use crate::runtime::{
+    ComputePool, Confirmations, RateWindows, RenewingCache, SharedLimits, StoredFiles,
+};
 use crate::spool::Quota;
+use crate::store::{Engine, Store};
 
 pub struct SharedState {
     pub minted: RenewingCache<Attachment, CredentialError>,
     pub generators: GeneratorRuns,
     pub rates: RateWindows,
+    /// None where this process alone counts calls.
+    pub shared_limits: Option<SharedLimits>,
+    /// Calls that wait for a confirmation.
+    pub confirmations: Confirmations,
     /// Room for programs.
     pub programs: cli::ProgramSlots,
     /// Where programs find credentials in files.
@@ -40,6 +47,8 @@ impl SharedState {
             minted: RenewingCache::default(),
             generators: GeneratorRuns::new(limits.max_programs),
             rates: RateWindows::new(ati_dir),
+            shared_limits: None,
+            confirmations: Confirmations::new(ati_dir),
             programs: cli::ProgramSlots::default(),
             credential_files: Arc::new(CredentialFolder::new(ati_dir)),
             sessions: mcp::Sessions::default(),
@@ -48,6 +57,14 @@ impl SharedState {
             files: Arc::default(),
             memory: Budget::new(limits.max_memory_bytes),
             compute: Arc::default(),
+        }
+    }
+    /// Limits and confirmations hold for every process that uses this database. SQLite has one
+    /// edge, whose own counters are exact.
+    pub fn share(&mut self, store: &Arc<Store>) {
+        self.confirmations = Confirmations::in_database(store.clone());
+        if store.engine() == Engine::Postgres {
+            self.shared_limits = Some(SharedLimits::start(store.clone()));
         }
     }
 }

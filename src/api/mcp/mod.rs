@@ -39,6 +39,9 @@ const LONGEST_METHOD: usize = 100;
 /// How long clients of the stateless era may use what describes the server.
 const DISCOVERY_TTL_MS: u64 = 300_000;
 
+/// The user was asked whether the call may run.
+const DECLINED: &str = "Confirmation declined: nothing was run";
+
 /// What one request is answered with, and for which caller.
 pub struct Exchange {
     pub snapshot: Arc<Snapshot>,
@@ -67,6 +70,7 @@ pub async fn respond(
     {
         return answered;
     }
+    exchange.trail.asked(&request.method);
     match request.method.as_str() {
         "initialize" => Ok(initialize(request, exchange)),
         "server/discover" => Ok(discover(exchange)),
@@ -155,11 +159,15 @@ async fn tools_call(
     {
         return answered;
     }
+    if request.is_declined {
+        return Ok(render::error_text(DECLINED, request.era));
+    }
     let args = request.arguments.as_deref();
-    match exchange.call(name, args, watcher).await {
+    let confirm = request.confirm.as_deref();
+    match exchange.call(name, args, confirm, watcher).await {
         Ok(finished) => Ok(render::finished(finished, request.era)),
         Err(error) if is_protocol_error(&error) => Err(RpcError::Call(Box::new(error))),
-        Err(error) => Ok(render::failed(&error, request.era, &exchange.trail)),
+        Err(error) => Ok(render::failed(&error, request, &exchange.trail)),
     }
 }
 
@@ -171,6 +179,7 @@ fn is_protocol_error(error: &CallError) -> bool {
             | CallError::OutOfScope(_)
             | CallError::Withheld(_)
             | CallError::ScopesExpired(_)
+            | CallError::PolicyDenied { .. }
             | CallError::UpstreamUrl(_)
             | CallError::UpstreamDenied(_)
             | CallError::InvalidRequest(_)
@@ -183,6 +192,7 @@ impl Exchange {
         &self,
         name: &str,
         args: Option<&serde_json::value::RawValue>,
+        confirm: Option<&str>,
         watcher: Option<Watcher<'_>>,
     ) -> Result<call::Finished, CallError> {
         let call = call::Request {
@@ -192,6 +202,7 @@ impl Exchange {
             upstream_url: self.upstream_url.as_deref(),
             request_id: self.request_id,
             trail: &self.trail,
+            confirm,
             native: true,
         };
         super::call::run(call, &self.snapshot, &self.services, watcher).await

@@ -8,8 +8,8 @@ use futures::stream::{self, Stream, StreamExt as _};
 use serde_json::{Value, json};
 
 use crate::call::{Finished, Output};
-use crate::error::CallError;
-use crate::mcp::{Era, PrettyText};
+use crate::error::{CallError, Confirmation};
+use crate::mcp::{CONFIRM, ClientRequest, Era, PrettyText};
 use crate::telemetry::metrics::METRICS;
 use crate::telemetry::trail::{CallFailure, CallTrail};
 
@@ -206,7 +206,8 @@ impl StreamedText {
 }
 
 /// A failed call as a result. The caller's model reads it, and may do better.
-pub fn failed(error: &CallError, era: Era, trail: &CallTrail) -> ResultText {
+pub fn failed(error: &CallError, request: &ClientRequest, trail: &CallTrail) -> ResultText {
+    let era = request.era;
     let upstream = error.upstream_failure();
     let label = error.outcome();
     if upstream.is_none() {
@@ -218,7 +219,46 @@ pub fn failed(error: &CallError, era: Era, trail: &CallTrail) -> ResultText {
     {
         return ResultText::Whole(native(own, era));
     }
-    error_text(&error.to_string(), era)
+    match error.confirmation() {
+        Some(wanted) if era == Era::Stateless && request.offers_elicitation => elicit(wanted),
+        Some(_) => wants_confirmation(error, era),
+        None => error_text(&error.to_string(), era),
+    }
+}
+
+/// A question to the client's user. The client calls again with the answer and this state, which is
+/// the token: the pending call itself is kept here.
+fn elicit(wanted: &Confirmation) -> ResultText {
+    let message = format!(
+        "Run '{}'? It wants to be confirmed: {}. Effects: {}",
+        wanted.tool, wanted.rule, wanted.effects
+    );
+    let agreed = json!({"type": "boolean", "title": "Run it", "default": false});
+    let schema =
+        json!({"type": "object", "properties": {"confirm": agreed}, "required": ["confirm"]});
+    let params = json!({"mode": "form", "message": message, "requestedSchema": schema});
+    ResultText::of(&json!({
+        "resultType": "input_required",
+        "inputRequests": {CONFIRM: {"method": "elicitation/create", "params": params}},
+        "requestState": wanted.token,
+        "_meta": {"ati/confirmation": wanted},
+    }))
+}
+
+/// The answer of `/call` to the same, as the text that a model reads and as data.
+fn wants_confirmation(error: &CallError, era: Era) -> ResultText {
+    let envelope = error.envelope();
+    let data: Value = serde_json::from_str(&envelope).unwrap_or_default();
+    let mut result = json!({
+        "content": [{"type": "text", "text": envelope}],
+        "structuredContent": data,
+        "isError": true,
+        "_meta": {"ati/confirmation": error.confirmation()},
+    });
+    if era == Era::Stateless {
+        result["resultType"] = "complete".into();
+    }
+    ResultText::of(&result)
 }
 
 pub fn error_text(text: &str, era: Era) -> ResultText {

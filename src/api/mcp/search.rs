@@ -113,17 +113,23 @@ pub async fn call(
     let wanted = args.name.as_deref().filter(|name| !name.is_empty());
     Some(match (name, wanted) {
         (FIND, _) => match &args.query {
-            Some(query) => find(query, args.limit, exchange, era).await,
+            Some(query) => Ok(find(query, args.limit, exchange, era)),
             None => Ok(invalid("query: it is missing", era)),
         },
         (_, None) => Ok(invalid("name: it is missing", era)),
         (DESCRIBE, Some(wanted)) => Ok(describe(wanted, exchange, era)),
         (_, Some(wanted)) => {
-            let called = exchange.call(wanted, args.arguments, watcher).await;
+            if request.is_declined {
+                return Some(Ok(render::error_text(super::DECLINED, era)));
+            }
+            let confirm = request.confirm.as_deref();
+            let called = exchange
+                .call(wanted, args.arguments, confirm, watcher)
+                .await;
             Ok(match called {
                 Ok(finished) => render::finished(finished, era),
                 // A result, whatever it is: the name is the model's, not the client's.
-                Err(error) => render::failed(&error, era, &exchange.trail),
+                Err(error) => render::failed(&error, request, &exchange.trail),
             })
         }
     })
@@ -133,33 +139,20 @@ fn invalid(what: &str, era: Era) -> ResultText {
     render::error_text(&format!("Invalid arguments: {what}"), era)
 }
 
-async fn find(
-    query: &str,
-    limit: Option<u64>,
-    exchange: &Exchange,
-    era: Era,
-) -> Result<ResultText, RpcError> {
+fn find(query: &str, limit: Option<u64>, exchange: &Exchange, era: Era) -> ResultText {
     let most = limit.map_or(ranking::MOST, |limit| {
         usize::try_from(limit)
             .unwrap_or(ranking::MOST)
             .clamp(1, ranking::MOST)
     });
-    let catalog = exchange.snapshot.catalog.clone();
-    let (identity, query) = (exchange.identity.clone(), query.to_owned());
-    // Every description is searched, for words that resemble the query's, too.
-    let found = exchange
-        .work(move || {
-            let visible = catalog.visible(&identity.scopes);
-            let found = ranking::search(visible, &query);
-            let found = found.into_iter().take(most);
-            let shown = found.map(|tool| {
-                let end = tool.description.floor_char_boundary(LONGEST_DESCRIPTION);
-                json!({"name": tool.name, "description": tool.description[..end]})
-            });
-            shown.collect::<Vec<Value>>()
-        })
-        .await?;
-    Ok(answer(&json!({"tools": found}), era))
+    let catalog = &exchange.snapshot.catalog;
+    let found = catalog.search(query, &exchange.identity.scopes, |_| true, most);
+    let shown = found.into_iter().map(|tool| {
+        let end = tool.description.floor_char_boundary(LONGEST_DESCRIPTION);
+        json!({"name": tool.name, "description": tool.description[..end]})
+    });
+    let found: Vec<Value> = shown.collect();
+    answer(&json!({"tools": found}), era)
 }
 
 fn describe(name: &str, exchange: &Exchange, era: Era) -> ResultText {

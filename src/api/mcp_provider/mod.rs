@@ -235,7 +235,7 @@ impl Exchange {
     }
 
     /// Scope, limit and record of a request. `Err(Ok(_))` is an answer of ati's own.
-    fn begin(
+    async fn begin(
         &self,
         request: &ClientRequest,
         is_bridged: bool,
@@ -248,15 +248,21 @@ impl Exchange {
             self.trail.resolved(&tool.name);
             let known = tool.tool.cloned();
             let record = RelayRecord::new(tool.name.clone(), known, self.args.clone(), &relayed);
-            if let Err(error) = relayed.admit(&tool) {
-                record.write(Some(Err(&error)), &self.services.audit);
+            let (args, confirm) = (request.arguments.as_deref(), request.confirm.as_deref());
+            if let Err(error) = relayed.admit(&tool, args, confirm).await {
+                record.write(Some(Err(&error)), &self.services.audit, &self.trail);
                 return Err(match error {
                     // The model reads it.
-                    CallError::RateLimited { .. } => Ok(self.failed(request, &error)),
+                    CallError::RateLimited { .. }
+                    | CallError::ConfirmationRequired(_)
+                    | CallError::ConfirmationRefused { .. } => Ok(self.failed(request, &error)),
                     error => denied(error),
                 });
             }
             Some(record)
+        } else if request.method.eq_ignore_ascii_case("tools/call") {
+            // A server that reads it as a call would make one that was never checked.
+            return Err(Err(RpcError::UnknownMethod(request.method.clone())));
         } else {
             let authorized = relayed.authorize();
             let is_recorded = is_recorded(&request.method);
@@ -266,7 +272,7 @@ impl Exchange {
             });
             if let Err(error) = authorized {
                 if let Some(record) = record {
-                    record.write(Some(Err(&error)), &self.services.audit);
+                    record.write(Some(Err(&error)), &self.services.audit, &self.trail);
                 }
                 return Err(denied(error));
             }
@@ -350,10 +356,14 @@ fn is_protocol_error(error: &CallError) -> bool {
 /// The answer to a request that failed: of a tool call a result, so that the model reads it.
 fn failure_text(id: &str, method: &str, era: Era, error: &CallError) -> Vec<u8> {
     if method == "tools/call" {
-        let mut result = json!({
-            "content": [{"type": "text", "text": format!("Error: {error}")}],
-            "isError": true,
-        });
+        let text = match error.confirmation() {
+            Some(_) => error.envelope(),
+            None => format!("Error: {error}"),
+        };
+        let mut result = json!({"content": [{"type": "text", "text": text}], "isError": true});
+        if let Some(wanted) = error.confirmation() {
+            result["_meta"] = json!({"ati/confirmation": wanted});
+        }
         if era == Era::Stateless {
             result["resultType"] = "complete".into();
         }

@@ -187,7 +187,7 @@ impl Passing {
                 Some(error) => Err(error),
                 None => Ok(()),
             };
-            record.write(Some(outcome), &self.services.audit);
+            record.write(Some(outcome), &self.services.audit, &self.trail);
         }
     }
 }
@@ -195,7 +195,7 @@ impl Passing {
 impl Drop for Passing {
     fn drop(&mut self) {
         if let Some(record) = self.record.take() {
-            record.write(None, &self.services.audit);
+            record.write(None, &self.services.audit, &self.trail);
         }
     }
 }

@@ -32,7 +32,7 @@ pub async fn initialize(
     text: &[u8],
     exchange: &Exchange,
 ) -> Result<Reply, RpcError> {
-    let passing = match exchange.begin(request, false) {
+    let passing = match exchange.begin(request, false).await {
         Ok(passing) => passing,
         Err(answered) => return answered,
     };
@@ -174,7 +174,7 @@ pub async fn request(
     exchange: &Exchange,
 ) -> Result<Reply, RpcError> {
     let (session, target) = find(exchange)?;
-    let passing = match exchange.begin(request, false) {
+    let passing = match exchange.begin(request, false).await {
         Ok(passing) => passing,
         Err(answered) => return answered,
     };

@@ -58,7 +58,7 @@ pub async fn request(
     let target = target.map_err(|error| exchange.error(error))?;
     let known = known_era(exchange);
     if !target.is_program() && known != Known::Handshake {
-        let passing = match exchange.begin(request, false) {
+        let passing = match exchange.begin(request, false).await {
             Ok(passing) => passing,
             Err(answered) => return answered,
         };
@@ -275,7 +275,7 @@ async fn ask_program(
     let Upstream::Program(program) = &server.upstream else {
         return Err(RpcError::Internal);
     };
-    let passing = match exchange.begin(request, is_bridged) {
+    let passing = match exchange.begin(request, is_bridged).await {
         Ok(passing) => passing,
         Err(answered) => return answered,
     };
@@ -308,7 +308,7 @@ async fn bridge(
     if let Upstream::Program(_) = &server.upstream {
         return ask_program(request, text, exchange, server, true).await;
     }
-    let passing = match exchange.begin(request, true) {
+    let passing = match exchange.begin(request, true).await {
         Ok(passing) => passing,
         Err(answered) => return answered,
     };

@@ -14,7 +14,7 @@ impl Local {
         }
         let snapshot = snapshot_of_runfile(choice)?;
         let identity = identify(snapshot.verifier.as_deref())?;
-        Ok(Local { snapshot, identity })
+        Ok(Local::of(snapshot, identity))
     }
 }
 

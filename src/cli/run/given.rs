@@ -16,6 +16,7 @@ use crate::json::{self, Members};
 /// Bytes of an object of arguments; a proxy takes as much unless its conf says otherwise.
 const LARGEST: u64 = 16 << 20;
 
+#[derive(Default)]
 pub struct Given {
     /// An object. Its values are written as they were typed.
     pub args: Box<RawValue>,

@@ -1,5 +1,6 @@
 //! `ati run`: call one tool.
 
+mod confirm;
 mod files;
 mod given;
 mod layout;
@@ -25,7 +26,9 @@ use crate::exec::Watcher;
 use files::Transfer;
 use given::Given;
 
+pub use result::print as print_result;
 pub use suggest::unknown_tool;
+pub use usage::{brief, brief_of, is_program, quoted};
 
 #[derive(clap::Args)]
 #[command(
@@ -46,6 +49,14 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     args_file: Option<PathBuf>,
 
+    /// Confirm the call with this token, which a call with the same arguments was refused with
+    #[arg(long, value_name = "TOKEN", conflicts_with = "yes")]
+    confirm: Option<String>,
+
+    /// Confirm the call where that is wanted, without being asked
+    #[arg(long)]
+    yes: bool,
+
     /// The tool's name, then its arguments; --help after the name lists them
     #[arg(value_name = "TOOL", required = true, num_args = 1.., trailing_var_arg = true)]
     words: Vec<String>,
@@ -55,19 +66,58 @@ impl Args {
     /// Options of ati count after the tool's name too.
     pub fn options(&self, format: Format, verbose: bool) -> (Format, bool) {
         let words = Words::parse(self.words.get(1..).unwrap_or_default());
-        // A value that is none is reported with the tool's other arguments: it may be a program's.
-        let named = words.output.flatten();
-        let named = named.and_then(|name| Format::from_str(name, false).ok());
-        let format = match named {
-            _ if words.json => Format::Json,
-            named => named.unwrap_or(format),
-        };
-        (format, verbose || words.verbose)
+        (format_of(&words, format), verbose || words.verbose)
     }
+}
+
+/// The format that words after the tool's name ask for, or this one.
+pub fn format_of(words: &Words<'_>, format: Format) -> Format {
+    // A value that is none is reported with the tool's other arguments: it may be a program's.
+    let named = words.output.flatten();
+    let named = named.and_then(|name| Format::from_str(name, false).ok());
+    match named {
+        _ if words.json => Format::Json,
+        named => named.unwrap_or(format),
+    }
+}
+
+/// How a tool of the proxy is called. None for a program.
+pub fn card_of_remote(remote: &Remote, name: &str) -> Result<Option<String>, Failure> {
+    let described = remote.tool(name);
+    let suggest = |failure| suggest::of_remote(remote, name, failure);
+    Ok(usage::of_remote(&described.map_err(suggest)?))
+}
+
+/// How a tool of this machine is called. None for a program.
+pub fn card_of_local(local: &mut Local, name: &str) -> Result<Option<String>, Failure> {
+    local.discover_for(name)?;
+    Ok(usage::of_tool(local.visible(name)?))
 }
 
 /// `formats`: that of [`Args::options`], and the one without regard to words after the tool's name.
 pub fn run(args: &Args, formats: [Format; 2], verbose: bool) -> Result<u8, Failure> {
+    let mut confirm = args.confirm.clone();
+    let mut given = None;
+    loop {
+        let done = attempt(args, formats, verbose, confirm.clone(), &mut given);
+        match done {
+            Err(failure) => {
+                let name = args.words.first().map_or("", String::as_str);
+                confirm = Some(confirm::answer(failure, args.yes, name)?);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// One call. `kept` has its arguments: standard input can be read once.
+fn attempt(
+    args: &Args,
+    formats: [Format; 2],
+    verbose: bool,
+    confirm: Option<String>,
+    kept: &mut Option<Given>,
+) -> Result<u8, Failure> {
     let Some((name, words)) = args.words.split_first() else {
         return Err(Failure::invalid("which tool?"));
     };
@@ -81,7 +131,7 @@ pub fn run(args: &Args, formats: [Format; 2], verbose: bool) -> Result<u8, Failu
     let answered = match Remote::from_environment()? {
         Some(remote) => {
             debug!("mode: proxy");
-            let remote = remote.for_tool(&config::ati_dir(), name);
+            let remote = remote.for_tool(&config::ati_dir(), name).confirmed(confirm);
             let mut is_program = false;
             // Only the proxy knows whether the tool is a program. It is asked where that matters
             // before the call.
@@ -97,33 +147,36 @@ pub fn run(args: &Args, formats: [Format; 2], verbose: bool) -> Result<u8, Failu
                 }
             }
             let given = match is_program {
-                true => Given::of_program(file, words)?,
-                false => Given::read(file, words, &parsed)?,
+                _ if kept.is_some() => kept.take(),
+                true => Some(Given::of_program(file, words)?),
+                false => Some(Given::read(file, words, &parsed)?),
             };
+            let given: &Given = kept.insert(given.unwrap_or_default());
             if let Some(operation) = files::operation(name)
-                && let Some(transfer) = Transfer::read(operation, &given, &parsed)?
+                && let Some(transfer) = Transfer::read(operation, given, &parsed)?
             {
                 return files::through_proxy(&remote, name, transfer, formats[0]);
             }
-            call_remote(&remote, name, &given, &parsed)?
+            call_remote(&remote, name, given, &parsed)?
         }
         None => {
             debug!("mode: local");
-            let mut local = Local::load_for(name)?;
-            if parsed.help {
-                local.discover_for(name)?;
-                if let Some(card) = usage::of_tool(local.visible(name)?) {
-                    output::line(&card);
-                    return Ok(0);
-                }
+            let mut local = Local::load_for(name)?.confirmed(confirm);
+            if parsed.help
+                && let Some(card) = card_of_local(&mut local, name)?
+            {
+                output::line(&card);
+                return Ok(0);
             }
             let tool = local.catalog().find(name);
             let given = match tool.filter(|tool| tool.invocation.is_program()) {
-                Some(_) => Given::of_program(file, words)?,
-                None => Given::read(file, words, &parsed)?,
+                _ if kept.is_some() => kept.take(),
+                Some(_) => Some(Given::of_program(file, words)?),
+                None => Some(Given::read(file, words, &parsed)?),
             };
+            let given: &Given = kept.insert(given.unwrap_or_default());
             if let Some(Invocation::Files(operation)) = tool.map(|tool| &tool.invocation)
-                && let Some(transfer) = Transfer::read(*operation, &given, &parsed)?
+                && let Some(transfer) = Transfer::read(*operation, given, &parsed)?
             {
                 return files::here(&local, name, transfer, formats[0]);
             }
@@ -142,7 +195,20 @@ pub fn run(args: &Args, formats: [Format; 2], verbose: bool) -> Result<u8, Failu
     Ok(0)
 }
 
-fn warn_of(warnings: &[String]) {
+/// Calls a tool of the proxy with an object of arguments, as a step of a plan does.
+pub fn with_arguments(
+    remote: &Remote,
+    name: &str,
+    args: Box<serde_json::value::RawValue>,
+) -> Result<Answered, Failure> {
+    let given = Given {
+        args,
+        words: Vec::new(),
+    };
+    call_remote(remote, name, &given, &Words::default())
+}
+
+pub fn warn_of(warnings: &[String]) {
     for warning in warnings {
         warn!("{}", output::printable(warning));
     }

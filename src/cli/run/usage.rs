@@ -15,6 +15,8 @@ use crate::text::clip_chars;
 const LONGEST: usize = 300;
 const LONGEST_ABOUT: usize = 2000;
 const MOST_CHOICES: usize = 12;
+/// Arguments of a tool in a list of tools.
+const MOST_BRIEF: usize = 8;
 /// Columns of the names before the notes.
 const WIDEST: usize = 32;
 
@@ -89,6 +91,38 @@ pub fn of_remote(described: &Value) -> Option<String> {
         },
     };
     Some(card.text())
+}
+
+/// The line to type and the arguments, for a list of tools.
+pub fn brief(tool: &Tool) -> String {
+    match tool.invocation.is_program() {
+        true => format!("ati run {} <words of the program>", printable(&tool.name)),
+        false => brief_of(&tool.name, tool.input_schema()),
+    }
+}
+
+/// The same, of a tool that another machine has.
+pub fn brief_of(name: &str, input_schema: &Value) -> String {
+    let files = files::operation(name);
+    let schema = match files {
+        Some(operation) => Schema::new(files::on_command_line(operation, input_schema)),
+        None => Schema::new(input_schema.clone()),
+    };
+    let card = Card {
+        name,
+        description: "",
+        hint: "",
+        schema: &schema,
+        examples: &[],
+    };
+    let mut text = card.usage();
+    let (required, optional): (Vec<_>, Vec<_>) =
+        schema.properties.iter().partition(|one| one.required);
+    let all = required.into_iter().chain(optional);
+    for property in all.take(MOST_BRIEF) {
+        let _ = write!(text, "\n{}", card.line(property));
+    }
+    text
 }
 
 impl Card<'_> {
@@ -276,7 +310,7 @@ fn one_line(text: &str, longest: usize) -> String {
 }
 
 /// A word for a shell.
-fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

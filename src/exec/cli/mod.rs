@@ -15,6 +15,7 @@
 mod capture;
 mod equipment;
 mod error;
+pub mod help;
 mod output;
 mod search;
 mod size;

@@ -23,6 +23,8 @@ pub struct Wire {
     pub target: Target,
     pub headers: HeaderMap,
     pub body: Option<Bytes>,
+    /// The tool doesn't say that a second call does more than one.
+    pub repeatable: bool,
 }
 
 #[derive(Default)]
@@ -70,7 +72,9 @@ pub fn build(
         headers.insert(CONTENT_TYPE, kind);
         body
     });
+    let effects = tool.effects.as_ref().map(|known| &known.effects);
     Ok(Wire {
+        repeatable: effects.and_then(|effects| effects.idempotent) != Some(false),
         method: method.clone(),
         target,
         headers,

@@ -12,7 +12,8 @@ use crate::credential::{Attachment, query};
 use crate::egress::{EgressError, Origin, Target, http1, is_http_url};
 use crate::exec::ExecContext;
 use crate::exec::egress::{Incoming, Redacted, check_origin, client, failed_at, read_redacted};
-use crate::request_id::{self, RequestId};
+use crate::request_id;
+use crate::telemetry::otel::traceparent;
 
 const REDIRECTS: usize = 10;
 
@@ -65,13 +66,14 @@ pub async fn send(
                 _ => HttpError::BadRedirect,
             });
         }
-        let headers = hop.headers(wire, attachment, context.request_id);
+        let headers = hop.headers(wire, attachment, &context);
         let request = http1::Request {
             method: &hop.method,
             origin: &target.origin,
             path_and_query: &target.path_and_query,
             headers: &headers,
             body: wire.body.as_ref().filter(|_| hop.with_body),
+            may_repeat: wire.repeatable,
         };
         let answer = exchange(&request, &target, source, context).await?;
         let status = answer.status();
@@ -172,7 +174,7 @@ impl Hop {
         &self,
         wire: &Wire,
         attachment: &Attachment,
-        id: RequestId,
+        context: &ExecContext<'_>,
     ) -> Vec<(HeaderName, HeaderValue)> {
         let mut headers: Vec<(HeaderName, HeaderValue)> = Vec::with_capacity(8);
         let mut insert = |name: HeaderName, value: HeaderValue| match headers
@@ -193,8 +195,14 @@ impl Hop {
             }
         }
         if self.at_origin {
-            if let Ok(id) = HeaderValue::from_bytes(id.text().as_bytes()) {
+            let id = context.request_id.text();
+            if let Ok(id) = HeaderValue::from_bytes(id.as_bytes()) {
                 insert(HeaderName::from_static(request_id::HEADER), id);
+            }
+            if let Some(parent) = context.trail.traceparent()
+                && let Ok(parent) = HeaderValue::from_bytes(parent.text().as_bytes())
+            {
+                insert(HeaderName::from_static(traceparent::HEADER), parent);
             }
             let _ = attachment.attach(true, |name, value| {
                 if self.with_body || !is_type(&name) {

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
 use super::outbox::Outbox;
+use crate::telemetry::otel::Traceparent;
 
 /// rmcp numbers its own requests (handshake, lists, probes) from 0, and shares the connection. A
 /// session doesn't last for a million of them.
@@ -164,12 +165,19 @@ impl StdioCalls {
         tool: &str,
         arguments: &Map<String, Value>,
         state: Option<&str>,
+        parent: Option<Traceparent>,
     ) -> serde_json::Result<Vec<u8>> {
         let mut line = format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"_meta":{{{}"progressToken":{id}}},"name":"#,
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"_meta":{{{}"progressToken":{id}"#,
             self.meta
         )
         .into_bytes();
+        if let Some(parent) = parent {
+            line.extend_from_slice(br#","traceparent":""#);
+            line.extend_from_slice(parent.text().as_bytes());
+            line.push(b'"');
+        }
+        line.extend_from_slice(br#"},"name":"#);
         serde_json::to_writer(&mut line, tool)?;
         line.extend_from_slice(br#","arguments":"#);
         serde_json::to_writer(&mut line, arguments)?;
@@ -266,7 +274,7 @@ mod tests {
             if let Some(meta) = &meta {
                 calls = calls.with_meta(meta);
             }
-            let line = calls.line(FIRST_ID, name, arguments, state).unwrap();
+            let line = calls.line(FIRST_ID, name, arguments, state, None).unwrap();
             assert_eq!(memchr::memchr(b'\n', &line), Some(line.len() - 1));
             let mut params = CallToolRequestParams::new(name.to_owned());
             params.arguments = Some(arguments.clone());

@@ -31,6 +31,7 @@ use super::http_refusal::{answer_of_refusal, mentions_session, no_discover};
 use super::message::{LONGEST_MESSAGE, LONGEST_MESSAGE_MB};
 use super::param_headers::ParamHeaders;
 use super::progress::ProgressRoutes;
+use super::rmcp_call::CallIds;
 use super::session::SessionLink;
 use super::{LONGEST_ERROR, McpError};
 use crate::backoff::{Backoff, RestartPace};
@@ -38,6 +39,7 @@ use crate::credential::Attachment;
 use crate::egress::{Clients, EgressError};
 use crate::exec::egress;
 use crate::request_id;
+use crate::telemetry::otel::traceparent;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 /// Only servers of the stateless era are sent it.
@@ -182,9 +184,7 @@ impl Endpoint {
         let mut headers = headers(session.as_deref(), custom);
         headers.insert(CONTENT_TYPE, JSON);
         let mut reply_headers = headers.clone();
-        if let Some(id) = request_id_of(&message) {
-            headers.insert(request_id::HEADER, id);
-        }
+        insert_ids(&mut headers, &message);
         // rmcp knows the annotations of tools that it has listed itself, on this session.
         if headers.contains_key(MCP_METHOD)
             && let Some(call) = tool_call(&message)
@@ -445,11 +445,19 @@ impl PostedRequest {
     }
 }
 
-/// The id of the request that made this call, as a header.
-fn request_id_of(message: &ClientJsonRpcMessage) -> Option<HeaderValue> {
-    let call = tool_call(message)?;
-    let id = call.extensions.get::<request_id::RequestId>()?;
-    HeaderValue::from_str(&id.to_string()).ok()
+/// The ids of the request that made this call, as headers.
+fn insert_ids(headers: &mut HeaderMap, message: &ClientJsonRpcMessage) {
+    let Some(ids) = tool_call(message).and_then(|call| call.extensions.get::<CallIds>()) else {
+        return;
+    };
+    if let Ok(id) = HeaderValue::from_bytes(ids.request.text().as_bytes()) {
+        headers.insert(request_id::HEADER, id);
+    }
+    if let Some(parent) = ids.traceparent
+        && let Ok(parent) = HeaderValue::from_bytes(parent.text().as_bytes())
+    {
+        headers.insert(traceparent::HEADER, parent);
+    }
 }
 
 fn tool_call(message: &ClientJsonRpcMessage) -> Option<&CallToolRequest> {

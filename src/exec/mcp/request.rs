@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::big::{self, BigArguments};
 use super::open::lease_session;
+use super::rmcp_call::CallIds;
 use super::session::{CallArguments, Session, ToolList};
 use super::tool_result::ToolResult;
 use super::{HANDSHAKE_LIMIT, McpError, Sessions, Target, result};
@@ -21,7 +22,6 @@ use crate::egress::EgressError;
 use crate::error::UpstreamFault;
 use crate::exec::credentials::{obtain, renew_after_refusal};
 use crate::exec::{ExecContext, Watcher};
-use crate::request_id::RequestId;
 use crate::runtime::{ComputeError, Key};
 
 /// How long listing the tools may take, the handshake included.
@@ -48,7 +48,10 @@ pub async fn call_tool(
         remote,
         args: &args,
         watcher: context.watcher,
-        request_id: context.request_id,
+        ids: CallIds {
+            request: context.request_id,
+            traceparent: context.trail.traceparent(),
+        },
         native,
     };
     let limit = context.limits.timeout;
@@ -144,7 +147,7 @@ struct ToolCall<'a> {
     remote: &'a McpInvocation,
     args: &'a CallArguments,
     watcher: Option<Watcher<'a>>,
-    request_id: RequestId,
+    ids: CallIds,
     native: bool,
 }
 
@@ -157,9 +160,9 @@ impl SessionRequest for ToolCall<'_> {
 
     async fn send(&self, session: &Session, sent: &mut bool) -> Result<ToolResult, McpError> {
         let (remote, args) = (self.remote, self.args);
-        let (watcher, request_id) = (self.watcher, self.request_id);
+        let (watcher, ids) = (self.watcher, self.ids);
         session
-            .call_tool(remote, args, watcher, request_id, self.native, sent)
+            .call_tool(remote, args, watcher, ids, self.native, sent)
             .await
     }
 }

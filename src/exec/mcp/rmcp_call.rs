@@ -3,7 +3,7 @@
 use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CancelledNotificationParam, ClientRequest, RequestId,
-    ServerResult,
+    RequestMetaObject, ServerResult,
 };
 use rmcp::service::{Peer, PeerRequestOptions, ServiceError};
 
@@ -12,7 +12,8 @@ use super::param_headers::ParamHeaders;
 use super::session::{CallArguments, SessionLink};
 use crate::catalog::McpInvocation;
 use crate::exec::Progress;
-use crate::request_id;
+use crate::request_id::RequestId as OwnId;
+use crate::telemetry::otel::{Traceparent, traceparent};
 
 /// Sends one request and waits for its answer. Progress reports are shown meanwhile. The call is
 /// cancelled where this future is dropped.
@@ -51,12 +52,19 @@ pub async fn send(
     Ok(big.unwrap_or(answer))
 }
 
+/// Under which ids the server can find the request that made a call.
+#[derive(Debug, Clone, Copy)]
+pub struct CallIds {
+    pub request: OwnId,
+    pub traceparent: Option<Traceparent>,
+}
+
 /// A call as rmcp sends it.
 pub fn request(
     remote: &McpInvocation,
     arguments: &CallArguments,
     state: Option<String>,
-    request_id: request_id::RequestId,
+    ids: CallIds,
 ) -> ClientRequest {
     let (shown, big, headers) = match arguments {
         CallArguments::Small(arguments) => {
@@ -71,9 +79,17 @@ pub fn request(
     let name = remote.remote_name.clone();
     let mut params = CallToolRequestParams::new(name).with_arguments(shown);
     params.request_state = state;
+    if let Some(parent) = ids.traceparent {
+        let mut meta = RequestMetaObject::new();
+        meta.insert(
+            traceparent::HEADER.to_owned(),
+            parent.text().as_str().into(),
+        );
+        params.meta = Some(meta);
+    }
     let mut request = CallToolRequest::new(params);
     // Not part of the message: the HTTP transport sends them as headers.
-    request.extensions.insert(request_id);
+    request.extensions.insert(ids);
     if let Some(big) = big {
         request.extensions.insert(big.clone());
     }

@@ -17,14 +17,13 @@ use super::handshake::{ClientService, Era};
 use super::http::client_failure;
 use super::message::NOT_UNDERSTOOD;
 use super::progress::ProgressRoutes;
-use super::rmcp_call;
+use super::rmcp_call::{self, CallIds};
 use super::tool_result::{self, Answered, ToolResult};
 use super::{LONGEST_ERROR, McpError};
 use crate::backoff::Backoff;
 use crate::catalog::McpInvocation;
 use crate::credential::Attachment;
 use crate::exec::{Progress, Watcher};
-use crate::request_id;
 use crate::runtime::{ComputePool, PooledSession, Removal};
 
 /// Calls that a server is sent at a time, and how many more may wait.
@@ -208,7 +207,7 @@ impl Session {
         remote: &McpInvocation,
         arguments: &CallArguments,
         watcher: Option<Watcher<'_>>,
-        request_id: request_id::RequestId,
+        ids: CallIds,
         native: bool,
         sent: &mut bool,
     ) -> Result<ToolResult, McpError> {
@@ -223,12 +222,12 @@ impl Session {
                 Some(calls) => {
                     let name = &remote.remote_name;
                     let answer = self
-                        .send_over_stdio(calls, name, arguments, state.as_deref(), watcher)
+                        .send_over_stdio(calls, name, arguments, state.as_deref(), watcher, ids)
                         .await?;
                     read_answer(answer, native)?
                 }
                 None => {
-                    let request = rmcp_call::request(remote, arguments, state.take(), request_id);
+                    let request = rmcp_call::request(remote, arguments, state.take(), ids);
                     let show =
                         watcher.map(|show| move |progress| show(&self.redact_progress(progress)));
                     match rmcp_call::send(&self.service, &self.link, request, show).await {
@@ -266,14 +265,18 @@ impl Session {
         arguments: &CallArguments,
         state: Option<&str>,
         watcher: Option<Watcher<'_>>,
+        ids: CallIds,
     ) -> Result<CallAnswer, McpError> {
+        let parent = ids.traceparent;
         let mut call = calls.begin().ok_or_else(|| self.end_reason())?;
         let line = match arguments {
-            CallArguments::Small(arguments) => calls.line(call.id(), tool, arguments, state),
+            CallArguments::Small(arguments) => {
+                calls.line(call.id(), tool, arguments, state, parent)
+            }
             CallArguments::Big(BigArguments(arguments)) => {
                 let (calls, id, arguments) = (calls.clone(), call.id(), arguments.clone());
                 let (tool, state) = (tool.to_owned(), state.map(str::to_owned));
-                let encode = move || calls.line(id, &tool, &arguments, state.as_deref());
+                let encode = move || calls.line(id, &tool, &arguments, state.as_deref(), parent);
                 let failed = Err(serde::ser::Error::custom("the call can't be written"));
                 let big = self.link.big_messages(&self.provider);
                 big.run(failed, encode).await

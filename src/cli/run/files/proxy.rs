@@ -10,7 +10,7 @@ use futures::{Stream, StreamExt as _};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::bar::Bar;
 use super::sink::{IncomingAnswer, Received, Sink};
@@ -126,11 +126,11 @@ impl Session<'_> {
                 .await?;
             args.insert("file".to_owned(), file.into());
             self.bar.wait("The proxy uploads");
-            self.post(json!({"tool_name": self.name, "args": args}), UPLOAD_TIME)
+            self.post(self.remote.call_body(self.name, &args.into()), UPLOAD_TIME)
                 .await?
         } else {
             // The file goes into the object of arguments, as its last member.
-            let mut text = json!({"tool_name": self.name, "args": args}).to_string();
+            let mut text = self.remote.call_body(self.name, &args.into()).to_string();
             text.truncate(text.len() - 2);
             let body = JsonWithFiles::default()
                 .text(format!("{text},\"{CONTENT}\":"))
@@ -200,7 +200,7 @@ impl Session<'_> {
             other => other.and_then(Value::as_u64),
         };
         let time = PATIENCE + Duration::from_secs(timeout.unwrap_or(CALL_TIME));
-        let body = json!({"tool_name": self.name, "args": args});
+        let body = self.remote.call_body(self.name, &args.into());
         let call = self.post(body, time).await?;
         self.request_id = call.head.request_id;
         if call.head.status != 200 {

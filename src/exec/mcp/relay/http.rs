@@ -20,6 +20,7 @@ use crate::error::Shortage;
 use crate::exec::ExecContext;
 use crate::request_id::{self, RequestId};
 use crate::runtime::ComputePool;
+use crate::telemetry::otel::{Traceparent, traceparent};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -35,6 +36,7 @@ pub struct HttpUpstream {
     clients: Arc<Clients>,
     attachment: Arc<Attachment>,
     request_id: RequestId,
+    traceparent: Option<Traceparent>,
     reading: Reading,
 }
 
@@ -77,6 +79,7 @@ impl HttpUpstream {
             clients: context.clients.clone(),
             attachment,
             request_id: context.request_id,
+            traceparent: context.trail.traceparent(),
             reading,
         }
     }
@@ -102,6 +105,11 @@ impl HttpUpstream {
         let id = self.request_id.text();
         if let Ok(id) = HeaderValue::from_bytes(id.as_bytes()) {
             headers.insert(request_id::HEADER, id);
+        }
+        if let Some(parent) = self.traceparent
+            && let Ok(parent) = HeaderValue::from_bytes(parent.text().as_bytes())
+        {
+            headers.insert(traceparent::HEADER, parent);
         }
         let response = send(
             &self.clients,
