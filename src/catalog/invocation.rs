@@ -173,6 +173,36 @@ impl Invocation {
         }
     }
 
+    /// Whether it changes nothing, by its method, or by the hints of its MCP server.
+    pub(super) fn only_reads(&self) -> Option<bool> {
+        match self {
+            Invocation::Http(http) => Some(http.method == Method::GET),
+            Invocation::Mcp(remote) => remote
+                .details
+                .annotations
+                .as_ref()?
+                .get("readOnlyHint")?
+                .as_bool(),
+            Invocation::Files(operation) => Some(*operation == FileOperation::Download),
+            Invocation::Cli | Invocation::Atip(_) | Invocation::Cmp(_) | Invocation::Runfile(_) => {
+                None
+            }
+        }
+    }
+
+    /// What its author says that it is asked for with.
+    pub(super) fn said_patterns(&self) -> &[String] {
+        match self {
+            Invocation::Cmp(cmp) => &cmp.intent.patterns,
+            _ => &[],
+        }
+    }
+
+    /// Whether its author has patterns for it.
+    pub(super) fn has_patterns(&self) -> bool {
+        matches!(self, Invocation::Cmp(cmp) if cmp.intent.has_patterns())
+    }
+
     /// Whether a search in these words means it, by the author's own patterns.
     pub(super) fn is_meant_by(&self, query: &str) -> bool {
         matches!(self, Invocation::Cmp(cmp) if cmp.intent.is_meant_by(query))

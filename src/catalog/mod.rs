@@ -63,6 +63,8 @@ pub struct Catalog {
     /// The places of the tools in the order of their names; made at the first listing.
     by_order: OnceLock<Box<[usize]>>,
     fingerprint: OnceLock<String>,
+    /// Made at the first search, or by a server when it loads.
+    index: OnceLock<search::Index>,
     /// The file tools without a manifest are offered to no caller.
     files_withheld: bool,
 }
@@ -96,12 +98,15 @@ impl Catalog {
             if let Handler::OpenApi(openapi) = &provider.handler {
                 let inline = manifest.spec.take();
                 catalog.add_operations(&provider, openapi, specs, inline, warnings);
+                catalog.override_effects(&provider, tables, specs, problems, warnings);
             } else if let Handler::Atip(atip) = &provider.handler {
                 catalog.add_commands(&provider, atip, specs, warnings);
+                catalog.override_effects(&provider, tables, specs, problems, warnings);
             } else if let Some(tools) = own_tools(&provider, &tables, specs, warnings) {
                 tools
                     .into_iter()
                     .for_each(|tool| catalog.add(tool, warnings));
+                catalog.override_effects(&provider, tables, specs, problems, warnings);
             } else if provider.has_written_tools() {
                 for (index, table) in tables.into_iter().enumerate() {
                     let tool =
@@ -139,11 +144,17 @@ impl Catalog {
             let Some(listing) = listings.get(&provider.name) else {
                 continue;
             };
+            let before = self.listings.get(&provider.name);
+            let unchanged = before.is_some_and(|before| Arc::ptr_eq(before, listing));
             let written = self.written.iter();
             let written: Vec<_> = written
                 .filter(|tool| tool.provider.name == provider.name)
                 .collect();
             for (name, listed) in listing.named(&provider.name) {
+                if let Some(tool) = self.listed_before(&name, provider).filter(|_| unchanged) {
+                    catalog.put_listed(tool.clone());
+                    continue;
+                }
                 let tool = Tool::of_listed(name, listed, provider);
                 let named = |one: &&&Arc<Tool>| one.name == tool.name;
                 // The manifest may have another name for it.
@@ -154,23 +165,32 @@ impl Catalog {
                     Some(written) => written.as_listed(tool),
                     None => tool,
                 };
-                match catalog.by_name.get(&tool.name) {
-                    Some(&known) if catalog.tools[known].provider.name == provider.name => {
-                        catalog.tools[known] = Arc::new(tool);
-                    }
-                    // A server can't replace another provider's tool.
-                    Some(_) => {}
-                    None => {
-                        catalog
-                            .by_name
-                            .insert(tool.name.clone(), catalog.tools.len());
-                        catalog.tools.push(Arc::new(tool));
-                    }
-                }
+                catalog.put_listed(Arc::new(tool));
             }
         }
         catalog.public = catalog.public().count();
+        catalog.adopt_index(self);
         catalog
+    }
+
+    /// The tool of this name that this provider's server has listed.
+    fn listed_before(&self, name: &str, provider: &Provider) -> Option<&Arc<Tool>> {
+        let tool = &self.tools[*self.by_name.get(name)?];
+        Some(tool).filter(|tool| tool.provider.name == provider.name)
+    }
+
+    fn put_listed(&mut self, tool: Arc<Tool>) {
+        match self.by_name.get(&tool.name) {
+            Some(&known) if self.tools[known].provider.name == tool.provider.name => {
+                self.tools[known] = tool;
+            }
+            // A server can't replace another provider's tool.
+            Some(_) => {}
+            None => {
+                self.by_name.insert(tool.name.clone(), self.tools.len());
+                self.tools.push(tool);
+            }
+        }
     }
 
     /// The last list of this provider's server.
@@ -207,6 +227,22 @@ impl Catalog {
                 .and_then(|id| openapi.overrides.get(id))
                 .or_else(|| openapi.overrides.get(&operation.id));
             self.add(Tool::of_operation(operation, provider, over), warnings);
+        }
+    }
+
+    /// What `[[tools]]` say about the effects of tools that come from somewhere else.
+    fn override_effects(
+        &mut self,
+        provider: &Provider,
+        tables: Vec<toml::Table>,
+        specs: &Specs<'_>,
+        problems: &mut Vec<Problem>,
+        warnings: &mut Vec<Problem>,
+    ) {
+        if specs.wants(&provider.name) {
+            for table in tables {
+                tool::override_effects(&mut self.tools, table, provider, problems, warnings);
+            }
         }
     }
 
@@ -382,6 +418,6 @@ impl Tool {
     pub fn is_allowed(&self, scopes: &Scopes) -> bool {
         self.scope
             .as_deref()
-            .is_none_or(|scope| scopes.allow(scope))
+            .is_none_or(|scope| scopes.allow(scope) || scopes.allow_category(self.category()))
     }
 }

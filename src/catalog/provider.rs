@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::atip::Atip;
 use super::cli::{Cli, ProgramKeys};
 use super::cmp::Cmp;
+use super::effects::KnownEffects;
 use super::files::{self, FileManager};
 use super::mcp::{Mcp, Transport};
 use super::openapi::Selection;
@@ -96,9 +97,19 @@ impl OpenApi {
                 exclude_tags: s.take("openapi_exclude_tags").unwrap_or_default(),
                 most: s.take("openapi_max_operations"),
             },
-            overrides: s.take("openapi_overrides").unwrap_or_default(),
+            overrides: overrides(s),
         }
     }
+}
+
+fn overrides(s: &mut Section<'_>) -> BTreeMap<String, Override> {
+    let overrides: BTreeMap<String, Override> = s.take("openapi_overrides").unwrap_or_default();
+    for (id, over) in &overrides {
+        for problem in over.effects().1 {
+            s.problem(&format!("openapi_overrides.{id}.effects"), problem);
+        }
+    }
+    overrides
 }
 
 /// `[provider.openapi_overrides.<operationId>]`.
@@ -111,9 +122,19 @@ pub struct Override {
     pub scope: Option<String>,
     pub response_extract: Option<String>,
     pub response_format: Option<String>,
+    /// In the words of ATIP.
+    pub effects: Option<serde_json::Value>,
 }
 
 impl Override {
+    /// The operator's word about the effects, and what can't be read of it.
+    pub fn effects(&self) -> (Option<KnownEffects>, Vec<String>) {
+        match &self.effects {
+            Some(value) => KnownEffects::of_operator(value),
+            None => (None, Vec::new()),
+        }
+    }
+
     pub fn format(&self) -> ResultFormat {
         let name = self.response_format.as_deref();
         name.and_then(ResultFormat::named).unwrap_or_default()

@@ -1,7 +1,7 @@
 //! `[[tools]]` of a manifest, compiled: everything that a call needs to know about a tool.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use serde_json::Value;
 use serde_json_path::JsonPath;
@@ -9,15 +9,13 @@ use toml::Table;
 
 use super::atip::{self, AtipInvocation};
 use super::cli::Cli;
-use super::effects::{self, Effects, KnownEffects, Source};
+use super::effects::{self, KnownEffects};
 use super::invocation::{Dialect, HttpInvocation, Invocation, McpInvocation};
-use super::json_reader::Findings;
 use super::mcp::{ListedTool, param_headers};
 use super::openapi::Operation;
 use super::provider::{Override, Provider};
 use super::result_format::ResultFormat;
 use super::schema::{Location, Schema};
-use super::search::Haystack;
 use crate::config::Section;
 use crate::error::{Intro, Problem};
 use crate::telemetry::metrics::{METRICS, ToolMetrics};
@@ -41,7 +39,6 @@ pub struct Tool {
     /// What its author says that it does.
     pub effects: Option<KnownEffects>,
     pub metrics: ToolMetrics,
-    pub(super) haystack: OnceLock<Haystack>,
 }
 
 /// The part of an answer that is the result. An invalid path fails the call, not the start.
@@ -109,7 +106,6 @@ impl Tool {
         response.finish_leniently(warnings);
         Some(Tool {
             metrics: METRICS.tool(&provider.name, &name),
-            haystack: OnceLock::new(),
             scope: scope.filter(|scope: &String| !scope.is_empty()),
             invocation,
             description: s.take("description").unwrap_or_default(),
@@ -145,7 +141,6 @@ impl Tool {
         let extract = over.response_extract.as_deref();
         Tool {
             metrics: METRICS.tool(&provider.name, &name),
-            haystack: OnceLock::new(),
             provider: provider.clone(),
             description: over.description.clone().unwrap_or(operation.description),
             scope: scope.filter(|scope| !scope.is_empty()),
@@ -160,7 +155,7 @@ impl Tool {
             tags,
             hint: over.hint.clone(),
             examples: Vec::new(),
-            effects: None,
+            effects: over.effects().0,
             name,
         }
     }
@@ -169,7 +164,6 @@ impl Tool {
     pub fn of_listed(name: String, listed: &ListedTool, provider: &Arc<Provider>) -> Self {
         Tool {
             metrics: METRICS.tool(&provider.name, &name),
-            haystack: OnceLock::new(),
             provider: provider.clone(),
             description: listed.description.clone(),
             scope: default_scope(&name, provider),
@@ -195,7 +189,6 @@ impl Tool {
         let name = provider.name.clone();
         Tool {
             metrics: METRICS.tool(&provider.name, &name),
-            haystack: OnceLock::new(),
             provider: provider.clone(),
             description: provider.description.clone(),
             scope: default_scope(&name, provider),
@@ -222,7 +215,6 @@ impl Tool {
     ) -> Self {
         Tool {
             metrics: METRICS.tool(&provider.name, &name),
-            haystack: OnceLock::new(),
             provider: provider.clone(),
             description: command.description.clone(),
             scope: default_scope(&name, provider),
@@ -244,8 +236,16 @@ impl Tool {
             "" => listed.description,
             own => own.to_owned(),
         };
+        let mut invocation = listed.invocation;
+        if let Invocation::Mcp(remote) = &mut invocation
+            && let Some(known) = &self.effects
+            && let Some(idempotent) = known.effects.idempotent
+        {
+            remote.repeatable = idempotent;
+        }
         Tool {
             description,
+            invocation,
             scope: if self.scope == default_scope(&self.name, &self.provider) {
                 listed.scope
             } else {
@@ -315,6 +315,13 @@ impl Tool {
         declared.or_else(|| effects::inferred(&self.invocation))
     }
 
+    /// Whether it changes nothing: as its author says, or as its method says.
+    pub fn only_reads(&self) -> Option<bool> {
+        let declared = self.effects.as_ref();
+        let declared = declared.and_then(|known| known.effects.is_read_only());
+        declared.or_else(|| self.invocation.only_reads())
+    }
+
     /// The input schema as callers see it.
     pub fn input_schema(&self) -> &Value {
         &self.schema.value
@@ -323,16 +330,44 @@ impl Tool {
 
 /// `[tools.effects]`: the operator's word.
 fn read_effects(s: &mut Section<'_>) -> Option<KnownEffects> {
-    let value: Value = s.take("effects")?;
-    let mut found = Findings::default();
-    let effects = Effects::read(&value, "", &mut found);
-    for problem in found.problems.into_iter().chain(found.warnings) {
-        s.problem("effects", problem.to_string());
+    let (known, faults) = KnownEffects::of_operator(&s.take("effects")?);
+    for fault in faults {
+        s.problem("effects", fault);
     }
-    Some(KnownEffects {
-        effects,
-        source: Source::Org,
-    })
+    known
+}
+
+/// `[[tools]]` of a provider whose tools come from somewhere else: their effects are the operator's
+/// word, in place of what the document says. `tools` are those of the provider.
+pub(super) fn override_effects(
+    tools: &mut [Arc<Tool>],
+    table: Table,
+    provider: &Provider,
+    problems: &mut Vec<Problem>,
+    warnings: &mut Vec<Problem>,
+) {
+    let name = table.get("name").and_then(toml::Value::as_str);
+    let name = name.unwrap_or_default().to_owned();
+    if !table.contains_key("effects") {
+        return;
+    }
+    let label = format!("tools.{name}");
+    let mut found = Vec::new();
+    let mut s = Section::item(&provider.file, &label, table, &mut found);
+    let effects = read_effects(&mut s);
+    let intro = |problem: Problem| problem.intro(Intro::InvalidManifest);
+    problems.extend(found.into_iter().map(intro));
+    let full = format!("{}:{name}", provider.name);
+    let is_meant = |tool: &&mut Arc<Tool>| {
+        tool.provider.name == provider.name && (tool.name == name || tool.name == full)
+    };
+    match tools.iter_mut().find(is_meant).and_then(Arc::get_mut) {
+        Some(tool) => tool.effects = effects,
+        None => {
+            let message = "the provider has no such tool: its effects are declared in vain";
+            warnings.push(Problem::new(message).file(&provider.file).key(label));
+        }
+    }
 }
 
 /// The scope of a tool whose manifest names none.

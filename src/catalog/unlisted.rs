@@ -20,7 +20,8 @@ pub struct Unlisted<'a> {
 impl Unlisted<'_> {
     pub fn is_allowed(&self, scopes: &Scopes) -> bool {
         let scope = self.scope.as_deref();
-        scope.is_none_or(|scope| scopes.allow(scope))
+        let category = self.provider.category.as_deref();
+        scope.is_none_or(|scope| scopes.allow(scope) || scopes.allow_category(category))
     }
 }
 

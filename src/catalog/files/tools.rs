@@ -1,6 +1,6 @@
 //! The two file tools as callers see them.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,6 @@ pub fn builtin(provider: &Arc<Provider>) -> impl Iterator<Item = Tool> {
         let name = format!("{PROVIDER}:{}", operation.name());
         Tool {
             metrics: METRICS.tool(&provider.name, &name),
-            haystack: OnceLock::new(),
             provider: provider.clone(),
             description: description(operation).to_owned(),
             scope: default_scope(&name, provider),

@@ -57,7 +57,8 @@ impl Catalog {
                 tool: Some(tool),
             },
             None => RelayedTool {
-                is_allowed: scopes.allow(&format!("tool:{name}")),
+                is_allowed: scopes.allow(&format!("tool:{name}"))
+                    || scopes.allow_category(provider.category.as_deref()),
                 tool: None,
                 name,
             },
@@ -73,6 +74,7 @@ impl Catalog {
                 .is_some_and(|prefix| every_tool.starts_with(prefix))
         };
         scopes.iter().any(covers_all)
+            || scopes.allow_category(provider.category.as_deref())
             || self
                 .visible(scopes)
                 .any(|tool| tool.provider.name == provider.name && tool.scope.is_some())

@@ -1,7 +1,7 @@
 //! The functions of a Runfile as tools of the catalogue.
 
 use std::collections::HashSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
@@ -126,7 +126,6 @@ fn of_function(
     };
     Tool {
         metrics: METRICS.tool(&provider.name, &name),
-        haystack: OnceLock::new(),
         provider: provider.clone(),
         description: function.description.clone().unwrap_or_default(),
         scope: default_scope(&name, provider),

@@ -1,9 +1,10 @@
-//! Search over tools: the same ranking on the command line and behind `GET /tools`.
+//! The scorer that ranked tools before there was an index, to compare with: each term in each text
+//! of each tool, as a substring or by Jaro-Winkler.
 
-use super::tool::Tool;
+use ati::catalog::Tool;
 
 /// Results of one search.
-pub const MOST: usize = 20;
+const MOST: usize = 20;
 /// Terms of a query; further ones are ignored.
 const MOST_TERMS: usize = 16;
 const LONGEST_QUERY: usize = 500;
@@ -16,8 +17,6 @@ const STOP_WORDS: [&str; 34] = [
 
 const FUZZY: f64 = 0.8;
 const ALIKE: f64 = 0.85;
-/// For a query that says what the tool's author says: before every match of words.
-const SAID: f64 = 100.0;
 
 /// A word of a query, in lower case.
 pub struct Term {
@@ -27,41 +26,16 @@ pub struct Term {
 }
 
 /// The best matches, best first; ties stay in their order.
-pub fn search<'a, T: AsRef<Tool> + 'a>(
-    tools: impl Iterator<Item = &'a T>,
-    query: &str,
-) -> Vec<&'a T> {
-    let query = &query[..query.floor_char_boundary(LONGEST_QUERY)];
+pub fn search<'a>(tools: &'a [(Haystack, &'a str)], query: &str) -> Vec<&'a str> {
     let terms = terms(query);
-    let by_words = |tool: &Tool| {
-        let haystack = tool.haystack.get_or_init(|| Haystack::new(tool));
-        score(&terms, |term| haystack.points(term))
-    };
-    let mut found = best_first(tools.filter_map(|tool| {
-        let by_words = by_words(tool.as_ref());
-        match tool.as_ref().invocation.is_meant_by(query) {
-            true => Some((SAID + by_words.unwrap_or_default(), tool)),
-            false => Some((by_words?, tool)),
-        }
-    }));
-    found.truncate(MOST);
-    found
-}
-
-/// What at least half of the terms are found in, best first; ties stay in their order.
-pub fn ranked<'a, T>(
-    items: impl Iterator<Item = &'a T>,
-    terms: &[Term],
-    points: impl Fn(&T, &Term) -> f64,
-) -> Vec<&'a T> {
-    let score = |item: &'a T| Some((score(terms, |term| points(item, term))?, item));
-    best_first(items.filter_map(score))
-}
-
-fn best_first<'a, T>(scored: impl Iterator<Item = (f64, &'a T)>) -> Vec<&'a T> {
-    let mut found: Vec<(f64, &T)> = scored.collect();
+    let score = |haystack: &Haystack| score(&terms, |term| haystack.points(term));
+    let scored = tools
+        .iter()
+        .filter_map(|(haystack, name)| Some((score(haystack)?, *name)));
+    let mut found: Vec<(f64, &str)> = scored.collect();
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
-    found.into_iter().map(|(_, item)| item).collect()
+    found.truncate(MOST);
+    found.into_iter().map(|(_, name)| name).collect()
 }
 
 pub fn terms(query: &str) -> Vec<Term> {
@@ -115,7 +89,7 @@ pub struct Haystack {
 }
 
 impl Haystack {
-    fn new(tool: &Tool) -> Self {
+    pub fn new(tool: &Tool) -> Self {
         Haystack {
             name: tool.name.to_lowercase(),
             tags: tool.tags.iter().map(|tag| tag.to_lowercase()).collect(),
@@ -164,34 +138,4 @@ pub fn in_words(text: &str, term: &Term) -> f64 {
 
 fn lower(text: Option<&str>) -> String {
     text.unwrap_or_default().to_lowercase()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::catalog::Catalog;
-
-    fn names(query: &str) -> Vec<String> {
-        let catalog = Catalog::from_text(
-            "[provider]\nname = 'market'\ncategory = 'finance'\nbase_url = 'http://h'\n\
-             [[tools]]\nname = 'quote'\ndescription = 'The price of a share'\ntags = ['stock']\n\
-             [[tools]]\nname = 'stock_news'\ndescription = 'Headlines'\nhint = 'prefer quote for prices'\n\
-             [[tools]]\nname = 'weather'\ndescription = 'Forecast for a place'\n",
-        );
-        let found = search(catalog.tools().iter(), query);
-        found.iter().map(|tool| tool.name.clone()).collect()
-    }
-
-    #[test]
-    fn better_match_comes_first() {
-        assert_eq!(names("quote"), ["quote", "stock_news"]);
-        assert_eq!(names("stock price"), ["stock_news", "quote"]);
-        assert_eq!(names("share price"), ["quote", "stock_news"]);
-        assert_eq!(names("what is the weather"), ["weather"]);
-        // A typo is near enough, and half of the terms must be found.
-        assert_eq!(names("wether"), ["weather"]);
-        assert!(names("weather on mars tomorrow").is_empty());
-        assert_eq!(names("finance").len(), 3);
-        assert!(names("").is_empty());
-    }
 }
