@@ -68,16 +68,26 @@ impl BundledProvider {
         }))
     }
 
+    /// What the caller has to allow.
+    pub fn risks(&self) -> &[String] {
+        &self.risks
+    }
+
+    /// Shows it on stderr.
+    pub fn show(&self, title: &str) {
+        output::note(&format!("{title}:\n"));
+        for line in String::from_utf8_lossy(&self.text).lines() {
+            output::note(&format!("  {}", output::printable(line)));
+        }
+        output::note("");
+    }
+
     /// Refuses what the caller has to allow, after showing it.
     pub fn check(&self, skill: &str, allowed: bool) -> Result<(), Failure> {
         if self.risks.is_empty() || allowed || self.is_installed() {
             return Ok(());
         }
-        output::note(&format!("{PROVIDER} of '{skill}':\n"));
-        for line in String::from_utf8_lossy(&self.text).lines() {
-            output::note(&format!("  {}", output::printable(line)));
-        }
-        output::note("");
+        self.show(&format!("{PROVIDER} of '{skill}'"));
         let risks = self.risks.join("; ");
         let message = format!("the provider '{}' of skill '{skill}' {risks}", self.name);
         Err(Failure::invalid(message)

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::super::assist::backend::Choice;
 use super::super::interrupt::{Ended, Stop, interruptible, on_thread};
 use super::super::{Format, output, runtime};
 use super::bundled::{BundledProvider, Outcome};
 use super::copy::{self, Contents};
+use super::generate;
 use super::git;
 use super::place::{self, Staging, check_name};
 use super::source::Source;
@@ -44,7 +46,7 @@ pub struct Args {
     #[arg(long)]
     force: bool,
 
-    /// Taken for scripts that have it: no language model is asked for a manifest
+    /// Let the local language model (OLLAMA_HOST) write the manifest, and no other
     #[arg(long)]
     local: bool,
 }
@@ -56,6 +58,8 @@ pub struct Options {
     pub all: bool,
     pub allow_provider: bool,
     pub force: bool,
+    /// Which language model may write manifests.
+    pub generate: Option<Choice>,
 }
 
 pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
@@ -71,6 +75,7 @@ pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
         all: args.all,
         allow_provider: args.allow_provider,
         force: args.force,
+        generate: Some(generate::choice(args.local)?),
     };
     match from(Source::parse(text, is_git)?, &options)? {
         Ended::Interrupted(code) => Ok(code),
@@ -208,6 +213,7 @@ impl Fetched {
             all: false,
             allow_provider: false,
             force: false,
+            generate: None,
         };
         let mut found = self.skills(&options, &Stop::default())?;
         found
@@ -306,6 +312,8 @@ pub struct Staged {
     skills: Vec<(String, Option<BundledProvider>)>,
     /// Folders that leave their places, because they have skills of the same names.
     replaced: Vec<PathBuf>,
+    generate: Option<Choice>,
+    allow_provider: bool,
 }
 
 /// Writes the skills next to their places.
@@ -332,6 +340,8 @@ fn stage(found: Vec<Found>, options: &Options, stop: &Stop) -> Result<Staged, Fa
         staging,
         skills,
         replaced,
+        generate: options.generate,
+        allow_provider: options.allow_provider,
     })
 }
 
@@ -365,9 +375,22 @@ impl Staged {
     /// Skills first, then the manifests that they bring. It takes no time worth interrupting.
     fn commit(self) -> Result<Vec<NewSkill>, Failure> {
         let names: Vec<String> = self.skills.iter().map(|(name, _)| name.clone()).collect();
+        // Before anything has its place: where it fails, nothing was installed.
+        let mut skills = Vec::new();
+        for (name, bundled) in self.skills {
+            let folder = self.staging.path(&name);
+            let provider = match self.generate {
+                None => bundled,
+                Some(choice) => {
+                    let (name, allowed) = (name.as_str(), self.allow_provider);
+                    generate::manifest(&folder, name, choice, bundled, allowed)?
+                }
+            };
+            skills.push((name, provider));
+        }
         self.staging.commit(&names, &self.replaced)?;
         let mut installed = Vec::new();
-        for (name, provider) in self.skills {
+        for (name, provider) in skills {
             let provider = match provider {
                 None => None,
                 Some(one) => {

@@ -4,6 +4,7 @@ mod bundled;
 mod copy;
 mod diff;
 mod examples;
+mod generate;
 mod git;
 mod init;
 pub mod install;

@@ -82,6 +82,7 @@ pub fn update(args: &Update, asked: Option<Format>) -> Result<u8, Failure> {
             all: false,
             allow_provider: args.allow_provider,
             force: args.force,
+            generate: None,
         };
         installed = match install::put(found, options)? {
             Ended::Done(installed) => installed,

