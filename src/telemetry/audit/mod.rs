@@ -2,9 +2,12 @@
 //! file of its own. The server hands lines to a thread and never
 //! waits for the disk; a command writes its one line before it ends.
 
+mod chain;
 mod file;
+mod follow;
 mod read;
 mod redact;
+mod verify;
 mod words;
 
 use std::io::Write;
@@ -14,8 +17,11 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-pub use read::{Filter, search, tail};
+pub use chain::{Hash, end_file as chain_file};
+pub use follow::Follower;
+pub use read::{Filter, StatusFilter, search, tail};
 pub use redact::{not_parsed, redact};
+pub use verify::{Misfit, Verified, verify};
 pub use words::{redact_words, secret_words};
 
 use super::metrics::METRICS;
@@ -89,8 +95,9 @@ pub enum Audit {
 
 impl Audit {
     /// For the server. A file that can't be opened is logged, and opened again with every batch.
-    pub fn background(path: &Path) -> Self {
-        let mut file = AuditFile::new(path.to_path_buf());
+    /// `chain`: lines are a hash chain.
+    pub fn background(path: &Path, chain: bool) -> Self {
+        let mut file = AuditFile::new(path.to_path_buf(), chain);
         file.open();
         Audit::Background(Writer::spawn("audit", file))
     }
@@ -122,7 +129,7 @@ impl Audit {
                 }
             }
             Audit::Direct(path) => {
-                let mut file = AuditFile::new(path.clone());
+                let mut file = AuditFile::new(path.clone(), false);
                 // It never fails: the file counts and logs what it loses.
                 let _ = file.write_all(&line);
             }

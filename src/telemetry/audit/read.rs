@@ -7,19 +7,52 @@ use serde_json::Value;
 const BLOCK: u64 = 64 << 10;
 
 /// Which entries to find.
-#[derive(Debug, Default)]
-pub struct Filter<'a> {
+#[derive(Debug, Default, Clone)]
+pub struct Filter {
     /// The whole name, or its beginning with a `*` at the end.
-    pub tool: Option<&'a str>,
+    pub tool: Option<String>,
     /// The same, of a route.
-    pub route: Option<&'a str>,
-    pub job: Option<&'a str>,
+    pub route: Option<String>,
+    pub sub: Option<String>,
+    pub job: Option<String>,
+    pub request_id: Option<String>,
+    pub status: Option<StatusFilter>,
     /// Not before this time, RFC 3339 in UTC.
     pub since: Option<String>,
 }
 
-impl Filter<'_> {
-    fn matches(&self, entry: &Value) -> bool {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatusFilter {
+    Ok,
+    Error,
+    /// What the caller got, from one status to another.
+    Http(u16, u16),
+}
+
+impl StatusFilter {
+    /// `ok`, `error`, a status such as `429`, or a class of them such as `4xx`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "ok" => return Some(StatusFilter::Ok),
+            "error" => return Some(StatusFilter::Error),
+            _ => {}
+        }
+        let class = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"));
+        let (first, last) = match class {
+            Some(class) => {
+                let class: u16 = class.parse().ok()?;
+                (class.checked_mul(100)?, class.checked_mul(100)? + 99)
+            }
+            None => (text.parse().ok()?, text.parse().ok()?),
+        };
+        (100..600)
+            .contains(&first)
+            .then_some(StatusFilter::Http(first, last))
+    }
+}
+
+impl Filter {
+    pub fn matches(&self, entry: &Value) -> bool {
         // A line without the key is about something else.
         let is_named = |key: &str, pattern: Option<&str>| match (pattern, entry[key].as_str()) {
             (None, _) => true,
@@ -29,25 +62,52 @@ impl Filter<'_> {
                 None => name == pattern,
             },
         };
-        let named = is_named("tool", self.tool) && is_named("route", self.route);
-        let of_job = self
-            .job
-            .is_none_or(|job| entry["job_id"].as_str() == Some(job));
+        let is = |key: &str, wanted: Option<&str>| {
+            wanted.is_none_or(|wanted| entry[key].as_str() == Some(wanted))
+        };
         // Timestamps are all in UTC and of one form, so that their texts sort as the times do.
         let recent = self
             .since
             .as_deref()
             .is_none_or(|since| entry["ts"].as_str().is_some_and(|ts| ts >= since));
-        named && of_job && recent
+        let status = match self.status {
+            None => true,
+            Some(StatusFilter::Ok) => entry["status"] == "ok",
+            Some(StatusFilter::Error) => entry["status"] == "error",
+            Some(StatusFilter::Http(first, last)) => entry["http_status"]
+                .as_u64()
+                .is_some_and(|status| (first.into()..=last.into()).contains(&status)),
+        };
+        recent
+            && status
+            && is_named("tool", self.tool.as_deref())
+            && is_named("route", self.route.as_deref())
+            && is("agent_sub", self.sub.as_deref())
+            && is("job_id", self.job.as_deref())
+            && is("request_id", self.request_id.as_deref())
     }
 }
 
-/// The last entries, oldest first. Reads the file from its end, and no more of it than needed.
-pub fn tail(path: &Path, count: usize) -> io::Result<Vec<Value>> {
-    let Some(mut file) = open(path)? else {
-        return Ok(Vec::new());
-    };
-    let mut start = file.seek(SeekFrom::End(0))?;
+/// The last entries that match, oldest first. Reads the file from its end, and no more of it than
+/// needed.
+pub fn tail(path: &Path, count: usize, filter: &Filter) -> io::Result<Vec<Value>> {
+    match open(path)? {
+        None => Ok(Vec::new()),
+        Some(mut file) => {
+            let end = file.seek(SeekFrom::End(0))?;
+            tail_before(&mut file, end, count, filter)
+        }
+    }
+}
+
+/// The same of the first `end` bytes of a file.
+pub(super) fn tail_before(
+    file: &mut File,
+    end: u64,
+    count: usize,
+    filter: &Filter,
+) -> io::Result<Vec<Value>> {
+    let mut start = end;
     let mut text: Vec<u8> = Vec::new();
     let mut found: Vec<Value> = Vec::new();
     while found.len() < count && start > 0 {
@@ -65,8 +125,12 @@ pub fn tail(path: &Path, count: usize) -> io::Result<Vec<Value>> {
         };
         let lines = block.split_off(whole);
         text = block;
-        let entries = lines.split(|byte| *byte == b'\n').rev().filter_map(parse);
-        found.extend(entries);
+        let lines = lines.split(|byte| *byte == b'\n').rev();
+        found.extend(
+            lines
+                .filter_map(parse)
+                .filter(|entry| filter.matches(entry)),
+        );
     }
     found.truncate(count);
     found.reverse();
@@ -74,7 +138,7 @@ pub fn tail(path: &Path, count: usize) -> io::Result<Vec<Value>> {
 }
 
 /// Every entry that matches, oldest first.
-pub fn search(path: &Path, filter: &Filter<'_>) -> io::Result<Vec<Value>> {
+pub fn search(path: &Path, filter: &Filter) -> io::Result<Vec<Value>> {
     let Some(file) = open(path)? else {
         return Ok(Vec::new());
     };
@@ -87,7 +151,7 @@ pub fn search(path: &Path, filter: &Filter<'_>) -> io::Result<Vec<Value>> {
     Ok(found)
 }
 
-fn open(path: &Path) -> io::Result<Option<File>> {
+pub(super) fn open(path: &Path) -> io::Result<Option<File>> {
     match File::open(path) {
         Ok(file) => Ok(Some(file)),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
@@ -96,7 +160,7 @@ fn open(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// None for a line that isn't an entry: a killed process may have left half of one.
-fn parse(line: impl AsRef<[u8]>) -> Option<Value> {
+pub(super) fn parse(line: impl AsRef<[u8]>) -> Option<Value> {
     serde_json::from_slice(line.as_ref())
         .ok()
         .filter(Value::is_object)
@@ -111,7 +175,8 @@ mod tests {
     fn tail_skips_broken_lines_and_reads_across_blocks() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.jsonl");
-        assert!(tail(&path, 5).unwrap().is_empty());
+        let all = Filter::default();
+        assert!(tail(&path, 5, &all).unwrap().is_empty());
         let mut file = File::create(&path).unwrap();
         for n in 0..5_000 {
             let ts = format!("2026-01-01T00:00:{:02}.000000+00:00", n / 100);
@@ -133,14 +198,22 @@ mod tests {
                 .collect()
         };
         assert_eq!(
-            names(tail(&path, 3).unwrap()),
+            names(tail(&path, 3, &all).unwrap()),
             ["t:4997", "t:4998", "t:4999"]
         );
-        let all = names(tail(&path, 1_000_000).unwrap());
-        assert_eq!(all.len(), 5_000);
-        assert_eq!(all[0], "t:0");
+        let names_of_all = names(tail(&path, 1_000_000, &all).unwrap());
+        assert_eq!(names_of_all.len(), 5_000);
+        assert_eq!(names_of_all[0], "t:0");
         let filter = Filter {
-            tool: Some("t:499*"),
+            tool: Some("t:1*".into()),
+            ..Filter::default()
+        };
+        assert_eq!(
+            names(tail(&path, 2, &filter).unwrap()),
+            ["t:1998", "t:1999"]
+        );
+        let filter = Filter {
+            tool: Some("t:499*".into()),
             since: Some("2026-01-01T00:00:49".into()),
             ..Filter::default()
         };
@@ -148,23 +221,43 @@ mod tests {
     }
 
     #[test]
-    fn filter_tells_tools_routes_and_jobs_apart() {
-        let call = serde_json::json!({"tool": "a:b", "job_id": "1"});
-        let request = serde_json::json!({"route": "a", "job_id": "2"});
-        let found = |tool, route, job| {
+    fn filter_tells_tools_routes_and_callers_apart() {
+        let call = serde_json::json!(
+            {"tool": "a:b", "job_id": "1", "agent_sub": "x", "status": "ok", "request_id": "r1"}
+        );
+        let request = serde_json::json!(
+            {"route": "a", "job_id": "2", "agent_sub": "y", "status": "error", "http_status": 429}
+        );
+        for (name, value, found) in [
+            ("tool", "*", (true, false)),
+            ("tool", "a:b", (true, false)),
+            ("route", "a*", (false, true)),
+            ("route", "b", (false, false)),
+            ("job", "2", (false, true)),
+            ("sub", "x", (true, false)),
+            ("request_id", "r1", (true, false)),
+            ("status", "ok", (true, false)),
+            ("status", "error", (false, true)),
+            ("status", "429", (false, true)),
+            ("status", "4xx", (false, true)),
+            ("status", "5xx", (false, false)),
+            ("none", "", (true, true)),
+        ] {
+            let of = |key: &str| (name == key).then(|| value.to_owned());
             let filter = Filter {
-                tool,
-                route,
-                job,
+                tool: of("tool"),
+                route: of("route"),
+                sub: of("sub"),
+                job: of("job"),
+                request_id: of("request_id"),
+                status: of("status").map(|text| StatusFilter::parse(&text).unwrap()),
                 since: None,
             };
-            (filter.matches(&call), filter.matches(&request))
-        };
-        assert_eq!(found(None, None, None), (true, true));
-        assert_eq!(found(Some("*"), None, None), (true, false));
-        assert_eq!(found(None, Some("a*"), None), (false, true));
-        assert_eq!(found(None, Some("b"), None), (false, false));
-        assert_eq!(found(None, None, Some("2")), (false, true));
-        assert_eq!(found(Some("a:b"), None, Some("2")), (false, false));
+            let matches = (filter.matches(&call), filter.matches(&request));
+            assert_eq!(matches, found, "{name} {value}");
+        }
+        for bad in ["", "good", "99", "600", "xx", "0xx", "-1", "4x", "99999xx"] {
+            assert_eq!(StatusFilter::parse(bad), None, "{bad}");
+        }
     }
 }
