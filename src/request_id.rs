@@ -24,6 +24,10 @@ impl RequestId {
         id.filter(|id| !id.is_nil()).map(RequestId)
     }
 
+    pub fn uuid(self) -> Uuid {
+        self.0
+    }
+
     pub fn text(self) -> Text {
         let mut text = [0; Hyphenated::LENGTH];
         self.0.hyphenated().encode_lower(&mut text);

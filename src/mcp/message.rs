@@ -11,6 +11,8 @@ use crate::error::RpcError;
 
 /// Levels of nesting. serde_json parses no deeper values.
 const DEEPEST: usize = 127;
+/// The name of the question whether a call may run.
+pub const CONFIRM: &str = "confirm";
 /// Bytes of an id. Each is repeated in the answer.
 const LONGEST_ID: usize = 1024;
 
@@ -174,6 +176,10 @@ pub struct Params<'a> {
     pub request_id: Option<&'a RawValue>,
     #[serde(borrow)]
     pub notifications: Option<&'a RawValue>,
+    #[serde(borrow, rename = "requestState")]
+    request_state: Option<&'a RawValue>,
+    #[serde(borrow, rename = "inputResponses")]
+    input_responses: Option<&'a RawValue>,
     #[serde(borrow)]
     capabilities: Option<&'a RawValue>,
     #[serde(borrow, rename = "_meta")]
@@ -191,6 +197,9 @@ pub struct Meta<'a> {
     pub progress_token: Option<&'a RawValue>,
     #[serde(borrow, rename = "io.modelcontextprotocol/clientCapabilities")]
     capabilities: Option<&'a RawValue>,
+    /// The token of a confirmation, of ati's own.
+    #[serde(borrow, rename = "ati/confirm")]
+    pub confirm: Option<&'a RawValue>,
 }
 
 impl<'a> Params<'a> {
@@ -221,6 +230,27 @@ impl<'a> Params<'a> {
         };
         let told: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
         told["extensions"][name].is_object()
+    }
+
+    /// Whether the client can ask its user (stateless era: it says so with each request).
+    pub fn offers_elicitation(&self) -> bool {
+        let told = self.meta_fields.capabilities.map(RawValue::get);
+        let told = told.filter(|text| text.contains("elicitation"));
+        told.is_some_and(|text| {
+            let told: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+            told["elicitation"].is_object()
+        })
+    }
+
+    /// What the user said to the question that [`CONFIRM`] names: the state of the request, and
+    /// whether the user agrees. None where no question was asked.
+    pub fn elicited(&self) -> Option<(String, bool)> {
+        let state = self.request_state.and_then(text_of)?.into_owned();
+        let answers = self.input_responses.map(RawValue::get)?;
+        let answers: serde_json::Value = serde_json::from_str(answers).ok()?;
+        let answer = &answers[CONFIRM];
+        let agrees = answer["action"] == "accept" && answer["content"]["confirm"] == true;
+        Some((state, agrees))
     }
 
     /// The token that progress is reported under: a string or a number.

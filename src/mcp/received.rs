@@ -29,6 +29,12 @@ pub struct ClientRequest {
     /// The client says in this request that it knows the skills extension.
     pub knows_skills: bool,
     pub arguments: Option<Box<RawValue>>,
+    /// The token of a confirmation: `_meta` has it as `ati/confirm`, or the user was asked.
+    pub confirm: Option<String>,
+    /// The user was asked, and doesn't want the call.
+    pub is_declined: bool,
+    /// The client can ask its user.
+    pub offers_elicitation: bool,
     pub cursor: Option<Box<RawValue>>,
     pub protocol_version: Option<String>,
     /// Progress is reported under it, where the client wants that.
@@ -81,7 +87,12 @@ pub const SKILLS_EXTENSION: &str = "io.modelcontextprotocol/skills";
 
 fn own(request: &Request<'_>, params: &Params<'_>, era: Era) -> ClientRequest {
     let text = |raw: Option<&RawValue>| raw.and_then(text_of).map(|text| text.into_owned());
+    let elicited = params.elicited();
+    let is_declined = elicited.as_ref().is_some_and(|(_, agrees)| !agrees);
+    let agreed = elicited.filter(|(_, agrees)| *agrees);
     ClientRequest {
+        is_declined,
+        offers_elicitation: params.offers_elicitation(),
         id: request.id.to_owned(),
         method: request.method.clone().into_owned(),
         era,
@@ -89,6 +100,7 @@ fn own(request: &Request<'_>, params: &Params<'_>, era: Era) -> ClientRequest {
         uri: text(params.uri),
         knows_skills: params.has_extension(SKILLS_EXTENSION),
         arguments: params.arguments.map(RawValue::to_owned),
+        confirm: text(params.meta_fields.confirm).or(agreed.map(|(state, _)| state)),
         cursor: params.cursor.map(RawValue::to_owned),
         protocol_version: text(params.protocol_version),
         progress_token: params.progress_token().map(RawValue::to_owned),

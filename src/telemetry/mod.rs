@@ -8,6 +8,7 @@
 pub mod audit;
 pub mod health;
 pub mod metrics;
+pub mod otel;
 pub mod record;
 mod throttle;
 pub mod trail;
@@ -55,6 +56,12 @@ pub fn init(audience: Audience, verbose: bool) {
     let registry = tracing_subscriber::registry()
         .with(levels)
         .with(own_targets);
+    // Errors become events, once a client of Sentry is there.
+    #[cfg(feature = "sentry")]
+    let registry = registry.with(tracing_subscriber::Layer::with_filter(
+        sentry::integrations::tracing::ErrorLayer::new(),
+        LevelFilter::ERROR,
+    ));
     let result = match audience {
         Audience::Person => {
             let layer = tracing_subscriber::fmt::layer()

@@ -6,12 +6,22 @@ const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Lets one log line in ten seconds through, where a lasting fault would otherwise log a line for
 /// each connection or call.
-pub struct Throttle(Mutex<Option<Instant>>);
+pub struct Throttle {
+    interval: Duration,
+    last: Mutex<Option<Instant>>,
+}
 
 impl Throttle {
     #[expect(clippy::new_without_default, reason = "Default can't be const")]
     pub const fn new() -> Self {
-        Throttle(Mutex::new(None))
+        Throttle::every(INTERVAL)
+    }
+
+    pub const fn every(interval: Duration) -> Self {
+        Throttle {
+            interval,
+            last: Mutex::new(None),
+        }
     }
 
     /// Whether a line may be logged now. Counts as logged, if so.
@@ -20,8 +30,8 @@ impl Throttle {
     }
 
     fn is_due_at(&self, now: Instant) -> bool {
-        let mut last = self.0.lock();
-        let due = last.is_none_or(|last| now.saturating_duration_since(last) >= INTERVAL);
+        let mut last = self.last.lock();
+        let due = last.is_none_or(|last| now.saturating_duration_since(last) >= self.interval);
         if due {
             *last = Some(now);
         }

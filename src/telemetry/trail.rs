@@ -4,14 +4,25 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::otel::Traceparent;
 use crate::error::UpstreamFailure;
+use crate::text;
 use serde::Serialize;
+use serde_json::value::RawValue;
+
+/// A caller's method may have any length.
+const LONGEST_METHOD: usize = 64;
 
 /// The pipeline and the executors write it while a call runs, the access line reads it when the
 /// request is over, however that ended. Without locks: calls share nothing of it.
 #[derive(Debug, Default)]
 pub struct CallTrail {
+    /// None where no spans are exported.
+    traceparent: Option<Traceparent>,
     tool: OnceLock<Box<str>>,
+    provider: OnceLock<Box<str>>,
+    /// Of JSON-RPC.
+    method: OnceLock<Box<str>>,
     upstream: OnceLock<Box<str>>,
     /// 0 while there is none.
     status: AtomicU16,
@@ -19,6 +30,22 @@ pub struct CallTrail {
     upstream_micros: AtomicU64,
     failure: OnceLock<CallFailure>,
     file: OnceLock<FileFacts>,
+    /// Whether `facts` are wanted.
+    keeps_facts: bool,
+    facts: OnceLock<CallFacts>,
+}
+
+/// What the call log says of a call, as the audit does.
+#[derive(Debug)]
+pub struct CallFacts {
+    /// As the caller named the tool.
+    pub name: Box<str>,
+    /// None where the tool isn't known.
+    pub provider: Option<Box<str>>,
+    pub handler: Option<Box<str>>,
+    /// Redacted.
+    pub args: Box<RawValue>,
+    pub error: Option<Box<str>>,
 }
 
 /// How a call failed whose caller is told so in an answer, and not by a refusal.
@@ -39,9 +66,43 @@ pub struct FileFacts {
 }
 
 impl CallTrail {
+    /// `keeps_facts`: there is a call log that wants them.
+    pub fn new(keeps_facts: bool, traceparent: Option<Traceparent>) -> Self {
+        CallTrail {
+            keeps_facts,
+            traceparent,
+            ..CallTrail::default()
+        }
+    }
+
+    /// What upstreams are told of the trace. None where no spans are exported.
+    pub fn traceparent(&self) -> Option<Traceparent> {
+        self.traceparent
+    }
+
+    /// The call is over. The facts are made only where they are wanted.
+    pub fn ended(&self, facts: impl FnOnce() -> CallFacts) {
+        if self.keeps_facts {
+            let _ = self.facts.set(facts());
+        }
+    }
+
+    pub fn facts(&self) -> Option<&CallFacts> {
+        self.facts.get()
+    }
+
     /// The tool's canonical name, whatever the caller called it.
     pub fn resolved(&self, tool: &str) {
         let _ = self.tool.set(tool.into());
+    }
+
+    pub fn provided_by(&self, provider: &str) {
+        let _ = self.provider.set(provider.into());
+    }
+
+    /// The method of a JSON-RPC message.
+    pub fn asked(&self, method: &str) {
+        let _ = self.method.set(text::clip(method, LONGEST_METHOD).into());
     }
 
     /// Where the call goes: a host and a port. No more of a URL than that: the rest may hold a
@@ -85,6 +146,14 @@ impl CallTrail {
 
     pub fn file(&self) -> Option<FileFacts> {
         self.file.get().cloned()
+    }
+
+    pub fn method(&self) -> Option<&str> {
+        self.method.get().map(AsRef::as_ref)
+    }
+
+    pub fn provider(&self) -> Option<&str> {
+        self.provider.get().map(AsRef::as_ref)
     }
 
     pub fn tool(&self) -> Option<&str> {

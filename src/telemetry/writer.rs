@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 const CAPACITY: usize = 8 << 20;
-/// Lines that come within this time share one write.
-const GATHER: Duration = Duration::from_millis(5);
+/// Lines that come within this time share one write. Where the writer shares a core with a worker,
+/// requests wait while it writes: so it writes little at a time.
+const GATHER: Duration = Duration::from_millis(2);
 
 #[derive(Clone)]
 pub struct Writer {
@@ -32,6 +33,8 @@ struct Shared {
 struct Queue {
     pending: Vec<u8>,
     writing: bool,
+    /// The thread sleeps until a line comes.
+    sleeping: bool,
     /// A flush waits: write without gathering.
     urgent: bool,
 }
@@ -59,10 +62,10 @@ impl Writer {
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
             return false;
         }
-        let was_empty = queue.pending.is_empty();
         queue.pending.extend_from_slice(lines);
+        let sleeps = std::mem::take(&mut queue.sleeping);
         drop(queue);
-        if was_empty {
+        if sleeps {
             self.shared.work.notify_one();
         }
         true
@@ -93,10 +96,15 @@ impl Shared {
         let mut batch = Vec::new();
         let mut queue = self.queue.lock();
         loop {
-            self.work
-                .wait_while(&mut queue, |queue| queue.pending.is_empty());
+            // Under load the next lines are there after it, and no push has to wake the thread.
             self.work
                 .wait_while_for(&mut queue, |queue| !queue.urgent, GATHER);
+            if queue.pending.is_empty() {
+                queue.sleeping = true;
+                self.work
+                    .wait_while(&mut queue, |queue| queue.pending.is_empty());
+                continue;
+            }
             std::mem::swap(&mut queue.pending, &mut batch);
             queue.writing = true;
             drop(queue);

@@ -35,6 +35,10 @@ metrics! {
         "Always 1; the label is the version that runs.";
     bytes: Counter "ati_bytes_total" ["route", "direction"]
         "Bytes of bodies: `in` from callers, `out` to callers. A WebSocket's are counted at its end.";
+    call_log_dropped: Counter "ati_call_log_dropped_total" []
+        "Rows of the call log that were dropped: the database didn't take them in time.";
+    call_log_waiting: Gauge "ati_call_log_waiting_rows" []
+        "Rows of the call log that wait to be written.";
     call_memory: Gauge "ati_call_memory_bytes" []
         "Memory that bodies of calls take, of `max_memory_bytes`.";
     certificate_expires: Gauge "ati_certificate_expires_timestamp_seconds" ["listener"]
@@ -55,11 +59,16 @@ metrics! {
         "Disk space that files of `file_manager` and of programs take, of `[files] spool_bytes`.";
     keyring_loaded: FloatGauge "ati_keyring_loaded_timestamp_seconds" []
         "When the keyring in use was loaded.";
+    limits_local: Counter "ati_limits_counted_locally_total" []
+        "Calls that this edge counted against their limits alone, because the database was away.";
     log_dropped: Counter "ati_log_lines_dropped_total" []
         "Log lines lost because stderr was not read fast enough.";
     old_keys: Counter "ati_old_key_uses_total" ["kind", "key"]
         "Requests that used an old key: `signature` with the previous secret, `jwt` \
          with a key other than the first.";
+    otlp_spans: Counter "ati_otlp_spans_total" ["outcome"]
+        "Spans for the OTLP collector: `sent`, `failed` (the collector didn't take them) or \
+         `dropped` (too many were waiting).";
     provider_up: Gauge "ati_provider_up" ["provider"]
         "1 where the last attempt to list an MCP provider's tools succeeded, 0 where it failed.";
     process_cpu: FloatCounter "process_cpu_seconds_total" []
@@ -90,6 +99,8 @@ metrics! {
         "Looks at the catalogue of the skill registry: `changed`, `unchanged` or `failed`.";
     spool: Gauge "ati_spool_bytes" []
         "Disk space that bodies and answers of calls take, of `max_spool_bytes`.";
+    stored_credentials: Gauge "ati_stored_credentials" ["state"]
+        "Credentials in the database: `readable`, or `unreadable` for want of their master key.";
     tool_calls: Counter "ati_tool_calls_total" ["provider", "tool", "outcome"]
         "Tool calls: `ok`, or the reason of the failure.";
     tool_durations: Durations "ati_tool_duration_seconds" ["provider"]
@@ -141,8 +152,25 @@ impl Metrics {
         self.table.skill_registry.with([result]).inc();
     }
 
+    pub fn otlp_spans(&self, outcome: &'static str, spans: u64) {
+        self.table.otlp_spans.with([outcome]).inc_by(spans);
+    }
+
     pub fn audit_lost(&self, lines: u64) {
         self.table.audit_lost.with([]).inc_by(lines);
+    }
+
+    pub fn limit_counted_locally(&self) {
+        self.table.limits_local.with([]).inc();
+    }
+
+    pub fn call_log_dropped(&self, rows: u64) {
+        self.table.call_log_dropped.with([]).inc_by(rows);
+    }
+
+    pub fn set_call_log_waiting(&self, rows: usize) {
+        let rows = i64::try_from(rows).unwrap_or(i64::MAX);
+        self.table.call_log_waiting.with([]).set(rows);
     }
 
     pub fn refused(&self, reason: &'static str) {
@@ -206,6 +234,15 @@ impl Metrics {
         for (state, jobs) in [("waiting", waiting), ("running", running)] {
             let jobs = i64::try_from(jobs).unwrap_or(i64::MAX);
             self.table.compute_jobs.with([state]).set(jobs);
+        }
+    }
+
+    /// How many credentials the database has, and how many of them can't be read.
+    pub fn set_stored_credentials(&self, all: usize, unreadable: usize) {
+        let readable = all.saturating_sub(unreadable);
+        for (state, rows) in [("readable", readable), ("unreadable", unreadable)] {
+            let rows = i64::try_from(rows).unwrap_or(i64::MAX);
+            self.table.stored_credentials.with([state]).set(rows);
         }
     }
 
