@@ -151,8 +151,8 @@ impl Upstream {
     pub async fn addresses(
         self: &Arc<Self>,
         resolver: &Arc<Resolver>,
+        now: Instant,
     ) -> Result<Arc<[SocketAddr]>, Unresolved> {
-        let now = Instant::now();
         let Some(known) = self.known.load_full() else {
             // Boxed: it is rare, and large.
             return Box::pin(self.refresh(resolver)).await;
@@ -226,7 +226,10 @@ mod tests {
         let unreachable = Arc::new(Resolver::new(&["127.0.0.1:1".parse().unwrap()]));
         for (host, address) in [("127.0.0.1", "127.0.0.1:80"), ("[::1]", "[::1]:80")] {
             let upstream = Arc::new(Upstream::new(false, host, 80, None, timeouts()));
-            let found = upstream.addresses(&unreachable).await.unwrap();
+            let found = upstream
+                .addresses(&unreachable, Instant::now())
+                .await
+                .unwrap();
             assert_eq!(found[0].to_string(), address);
         }
         let upstream = Arc::new(Upstream::new(
@@ -237,7 +240,10 @@ mod tests {
             timeouts(),
         ));
         assert_eq!(
-            upstream.addresses(&unreachable).await.unwrap_err(),
+            upstream
+                .addresses(&unreachable, Instant::now())
+                .await
+                .unwrap_err(),
             Unresolved
         );
     }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::HeaderWatch;
 use super::load::{InFlight, Load, RouteGuard};
-use crate::auth::signature::Mode;
+use crate::api::Services;
+use crate::auth::signature::{Mode, Verdict};
 use crate::config::LogSettings;
 use crate::credential::Redactor;
 use crate::egress::Upstream;
@@ -13,10 +14,12 @@ use crate::error::{Refusal, UpstreamFault};
 use crate::filters::{Admitted, Forward, Trail};
 use crate::request_id::{self, RequestId};
 use crate::snapshot::Snapshot;
+use crate::telemetry::otel::{RequestTrace, Traceparent};
 use crate::telemetry::trail::CallTrail;
 
 /// Informational answers (1xx) that are handed on for one request. More of them are no information.
 const MOST_INFORMATIONAL: u32 = 100;
+const VERDICT_HEADER: &str = "x-signature-status";
 
 /// One request, from its header to its access line.
 pub struct Ctx {
@@ -32,6 +35,8 @@ pub struct Ctx {
     /// Requests to routes leave an audit line. The snapshot's, too.
     pub audits_routes: bool,
     pub trail: Trail,
+    /// None where no spans are exported.
+    pub trace: Option<Box<RequestTrace>>,
     /// None but for built-in endpoints.
     pub call: Option<Arc<CallTrail>>,
     pub admitted: Option<Admitted>,
@@ -94,15 +99,15 @@ impl Dial {
         self.began.get_or_insert_with(Instant::now);
     }
 
-    /// A connection is there.
-    pub fn connected(&mut self) {
-        self.connected_after = self.began.map(|began| began.elapsed());
+    /// A connection is there, since then.
+    pub fn connected(&mut self, at: Instant) {
+        self.connected_after = self.began.map(|began| at.saturating_duration_since(began));
     }
 
     /// The upstream's part of the request, as far as it got. `failed`: it ends now.
-    pub fn upstream_time(&self, failed: bool) -> Option<Duration> {
+    pub fn upstream_time(&self, failed: bool, now: Instant) -> Option<Duration> {
         let end = self.answered.filter(|_| !failed);
-        let end = end.unwrap_or_else(Instant::now);
+        let end = end.unwrap_or(now);
         Some(end.saturating_duration_since(self.began?))
     }
 }
@@ -138,6 +143,7 @@ impl Ctx {
             header_watch: None,
             caller: Caller::default(),
             trail: Trail::default(),
+            trace: None,
             call: None,
             admitted: None,
             refusal: None,
@@ -153,6 +159,13 @@ impl Ctx {
         }
     }
 
+    /// What a call does, of a request to a built-in endpoint.
+    pub(super) fn call_trail(&mut self, services: &Services) -> Arc<CallTrail> {
+        let (keeps_facts, traceparent) = (services.call_log.is_some(), self.traceparent());
+        let new = || Arc::new(CallTrail::new(keeps_facts, traceparent));
+        self.call.get_or_insert_with(new).clone()
+    }
+
     /// What is left of the route's total time. None where it has none.
     pub fn time_left(&self) -> Option<Duration> {
         let total = self.forward()?.route.total?;
@@ -166,6 +179,23 @@ impl Ctx {
         forwards.then(|| self.request_id.text())
     }
 
+    /// The request's place in its trace, for the upstream.
+    pub(super) fn traceparent(&self) -> Option<Traceparent> {
+        self.trace.as_ref().map(|trace| trace.outbound())
+    }
+
+    /// In warn mode, the verdict on the request's signature.
+    fn told_verdict(&self) -> Option<Verdict> {
+        let mode = self.snapshot.as_ref()?.settings.signature.mode;
+        self.trail.verdict.filter(|_| mode == Mode::Warn)
+    }
+
+    /// Whether ati sets this header of an answer itself. The name is in lower case.
+    pub(super) fn is_common_header(&self, name: &[u8]) -> bool {
+        name == request_id::HEADER.as_bytes()
+            || (name == VERDICT_HEADER.as_bytes() && self.told_verdict().is_some())
+    }
+
     /// What every answer says, an upstream's too: the request's id, and in warn mode the verdict on
     /// its signature.
     pub(super) fn common_headers<E>(
@@ -173,11 +203,8 @@ impl Ctx {
         mut insert: impl FnMut(&'static str, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         insert(request_id::HEADER, self.request_id.text().as_bytes())?;
-        if let Some(snapshot) = &self.snapshot
-            && snapshot.settings.signature.mode == Mode::Warn
-            && let Some(verdict) = self.trail.verdict
-        {
-            insert("x-signature-status", verdict.reason().as_bytes())?;
+        if let Some(verdict) = self.told_verdict() {
+            insert(VERDICT_HEADER, verdict.reason().as_bytes())?;
         }
         Ok(())
     }
@@ -236,7 +263,7 @@ impl Ctx {
         if let Some(forward) = self.forward()
             && !forward.forwards_authorization
         {
-            forward.route.attachment.observe(status);
+            forward.attachment().observe(status);
         }
     }
 

@@ -9,6 +9,7 @@ use super::{Ctx, peer, refuse, refuse_because};
 use crate::error::Refusal;
 use crate::filters::forwarded;
 use crate::request_id::{self, RequestId};
+use crate::telemetry::otel::RequestTrace;
 
 /// How long the unread rest of a request body is read and dropped, so that the connection can be
 /// used again.
@@ -49,6 +50,7 @@ pub(super) fn begin(
     address: Option<&SocketAddr>,
     headers: &HeaderMap,
 ) -> Result<(), Refusal> {
+    ctx.trace = RequestTrace::begin(headers);
     ctx.caller.peer = address.and_then(|address| address.as_inet().copied());
     let Some(snapshot) = &ctx.snapshot else {
         return Err(Refusal::Internal);

@@ -10,6 +10,7 @@ use pingora_proxy::{FailToProxy, Session};
 use super::{Ctx, respond, stream};
 use crate::error::{AfterRefusal, Refusal, UpstreamFault};
 use crate::telemetry::metrics::METRICS;
+use crate::telemetry::otel;
 
 /// How long, and how many bytes of, a refused caller's body are read and dropped: a connection that
 /// closes with bytes unread is reset, and the caller would not see the answer.
@@ -75,6 +76,15 @@ pub(super) fn count(refusal: &Refusal, ctx: &Ctx) {
     }
     if let (Refusal::Upstream(fault), Some(forward)) = (refusal, ctx.forward()) {
         METRICS.upstream_failed(&forward.route.name, fault.kind());
+    }
+    if let Some(instruments) = otel::export().and_then(|export| export.instruments.as_ref()) {
+        match (refusal, &ctx.route) {
+            (Refusal::Upstream(fault), Some(route)) => {
+                instruments.upstream_failed(route.metrics().name(), fault.phase());
+            }
+            (Refusal::PathDenied, Some(route)) => instruments.denied(route.metrics().name()),
+            _ => {}
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 use std::net::SocketAddr;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::Method;
 use http::request::Parts;
@@ -7,12 +7,14 @@ use pingora_error::Error;
 use pingora_proxy::Session;
 use tracing::Level;
 
-use super::Ctx;
 use super::request_filter::job_header;
+use super::{Ctx, call_row};
+use crate::api::Services;
 use crate::error::{Refusal, UpstreamFailure};
 use crate::route::Match;
-use crate::telemetry::audit::{self, Audit, RouteEntry};
+use crate::telemetry::audit::{self, RouteEntry};
 use crate::telemetry::metrics::METRICS;
+use crate::telemetry::otel::{self, Inner, RequestFacts};
 use crate::telemetry::record::{self, Record};
 use crate::text;
 
@@ -40,7 +42,7 @@ pub(super) struct Failed<'a> {
     pub cause: Option<String>,
 }
 
-pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx, audit: &Audit) {
+pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx, services: &Services) {
     let status = session
         .response_written()
         .map_or(0, |response| response.status.as_u16());
@@ -61,12 +63,12 @@ pub(super) fn run(session: &Session, e: Option<&Error>, ctx: &Ctx, audit: &Audit
             cause: super::cause(e),
         }),
     };
-    record(&outcome, ctx, audit);
+    record(&outcome, ctx, services);
 }
 
-/// The metrics, the access line and perhaps the audit line, once for each request, however it
-/// ended. The query is never logged: it may carry a key.
-pub(super) fn record(outcome: &Outcome<'_>, ctx: &Ctx, audit: &Audit) {
+/// The metrics, the access line and perhaps the audit line and the row of the call log, once for
+/// each request, however it ended. The query is never logged: it may carry a key.
+pub(super) fn record(outcome: &Outcome<'_>, ctx: &Ctx, services: &Services) {
     let &Outcome {
         request,
         status,
@@ -74,7 +76,8 @@ pub(super) fn record(outcome: &Outcome<'_>, ctx: &Ctx, audit: &Audit) {
         bytes_out,
         ref failed,
     } = outcome;
-    let took = ctx.started.elapsed();
+    let now = Instant::now();
+    let took = now.saturating_duration_since(ctx.started);
     let route = match (&ctx.route, &ctx.snapshot) {
         (Some(route), _) => route.metrics(),
         // Refused before it had a route: ati has as many requests as it may.
@@ -89,14 +92,28 @@ pub(super) fn record(outcome: &Outcome<'_>, ctx: &Ctx, audit: &Audit) {
     };
     let refused = ctx.refusal.as_ref().map(Refusal::label);
     let refused = refused.or(told.map(|told| told.label));
-    let upstream_time = ctx.dial.upstream_time(failed.is_some());
+    let upstream_time = ctx.dial.upstream_time(failed.is_some(), now);
     route.observe(&request.method, status, took.as_secs_f64());
     route.moved(bytes_in, bytes_out);
+    if let Some(key) = ctx.trail.subject.as_ref().and_then(|it| it.key.as_ref()) {
+        key.note(!(1..400).contains(&status));
+    }
     if let Some(time) = upstream_time {
         route.observe_upstream(time.as_secs_f64());
     }
+    if let Some(export) = otel::export() {
+        let failure = failure.map(|failure| failure.kind).or(refused);
+        let facts = facts(outcome, ctx, route.name(), took, failure);
+        export.request(&facts, ctx.trace.as_deref());
+    }
     if ctx.audits_routes && ctx.trail.is_route {
-        audit.record_route(&audit_entry(request, ctx, route.name(), status, took));
+        let entry = audit_entry(request, ctx, route.name(), status, took);
+        services.audit.record_route(&entry);
+    }
+    if let Some(call_log) = &services.call_log
+        && let Some(row) = call_row::of(outcome, ctx, route.name(), took, failure, refused)
+    {
+        call_log.record(row);
     }
 
     if !ctx.log.access || !is_enabled(failure) {
@@ -117,6 +134,59 @@ pub(super) fn record(outcome: &Outcome<'_>, ctx: &Ctx, audit: &Audit) {
         add_upstream(record, ctx, upstream_time, failure);
         add_outcome(record, refused, failure, failed.as_ref());
     });
+}
+
+/// The same facts for OpenTelemetry.
+fn facts<'a>(
+    outcome: &'a Outcome<'_>,
+    ctx: &'a Ctx,
+    route: &'a str,
+    took: Duration,
+    failure: Option<&'a str>,
+) -> RequestFacts<'a> {
+    let request = outcome.request;
+    let call = ctx.call.as_deref();
+    let tool = call.and_then(|call| call.tool());
+    let inner = match route {
+        _ if ctx.trail.is_route => {
+            let upstream = upstream(ctx).filter(|_| ctx.dial.attempts > 0);
+            Some(Inner::Passthrough { route, upstream })
+        }
+        "/call" => Some(Inner::Call {
+            tool,
+            provider: call.and_then(|call| call.provider()),
+        }),
+        "/mcp" => Some(Inner::Mcp {
+            method: call.and_then(|call| call.method()),
+            tool,
+        }),
+        "/help" => Some(Inner::Help),
+        _ => None,
+    };
+    // Refused before it came to that.
+    let inner = inner.filter(|_| ctx.admitted.is_some() || ctx.dial.attempts > 0);
+    RequestFacts {
+        route: match ctx.trail.is_route || !route.starts_with('/') {
+            true => otel::UNMATCHED,
+            false => route,
+        },
+        method: request.method.as_str(),
+        path: text::clip(request.uri.path(), record::LONGEST_PATH),
+        status: outcome.status,
+        took,
+        request_id: ctx.request_id,
+        failure,
+        inner,
+    }
+}
+
+/// The host of the route that the request went to.
+fn upstream(ctx: &Ctx) -> Option<&str> {
+    let upstream = match (&ctx.dial.tunnel_upstream, ctx.forward()) {
+        (Some(upstream), _) => Some(upstream),
+        (None, forward) => forward.map(|forward| &forward.route.upstream),
+    };
+    upstream.map(|upstream| &*upstream.authority)
 }
 
 /// An upstream's failure is a warning: an operator has to know of it, and a caller can't tell.
@@ -147,7 +217,7 @@ pub fn record_unparsed(refusal: &Refusal, peer: Option<SocketAddr>) {
             .num("status", status.into())
             .str("route", "unmatched");
         if let Some(peer) = peer {
-            record.str("peer", &peer.to_string());
+            record.address("peer", peer);
         }
         record.str("refused", refusal.label());
     });
@@ -157,7 +227,7 @@ pub fn record_unparsed(refusal: &Refusal, peer: Option<SocketAddr>) {
 fn add_ends(record: &mut Record<'_>, request: &Parts, ctx: &Ctx) {
     let caller = &ctx.caller;
     if let Some(peer) = caller.peer {
-        record.str("peer", &peer.to_string());
+        record.address("peer", peer);
     }
     if let Some(address) = caller.address {
         record.str("client", &address.to_string());
@@ -181,16 +251,16 @@ fn add_ends(record: &mut Record<'_>, request: &Parts, ctx: &Ctx) {
 }
 
 /// On whose behalf a request came.
-struct Who<'a> {
-    subject: Option<&'a str>,
-    job: Option<&'a str>,
+pub(super) struct Who<'a> {
+    pub subject: Option<&'a str>,
+    pub job: Option<&'a str>,
     /// `token`, which proves it, or `header`, which doesn't.
     job_from: &'static str,
-    sandbox: Option<&'a str>,
+    pub sandbox: Option<&'a str>,
 }
 
 impl<'a> Who<'a> {
-    fn of(request: &'a Parts, ctx: &'a Ctx) -> Self {
+    pub fn of(request: &'a Parts, ctx: &'a Ctx) -> Self {
         let identity = ctx.trail.subject.as_deref();
         let proved = identity.and_then(|identity| identity.job_id.as_deref());
         Who {
@@ -212,12 +282,8 @@ fn add_upstream(
 ) {
     let dial = &ctx.dial;
     if dial.attempts > 0 {
-        let upstream = match (&dial.tunnel_upstream, ctx.forward()) {
-            (Some(upstream), _) => Some(upstream),
-            (None, forward) => forward.map(|forward| &forward.route.upstream),
-        };
-        if let Some(upstream) = upstream {
-            record.str("upstream", &upstream.authority);
+        if let Some(upstream) = upstream(ctx) {
+            record.str("upstream", upstream);
         }
         record.num("attempts", dial.attempts.into());
         if let Some(after) = dial.connected_after {

@@ -2,6 +2,7 @@
 //! make the decisions; the hooks carry them out.
 
 mod body;
+mod call_row;
 mod chunks;
 mod ctx;
 mod early_request_filter;
@@ -47,6 +48,7 @@ pub use ctx::Ctx;
 pub use header_watch::{HeaderWatch, Phase};
 pub use load::Load;
 pub use logging::record_unparsed;
+pub use respond::plain_refusal;
 
 use crate::api::Services;
 use crate::config::Peer;
@@ -157,7 +159,7 @@ impl ProxyHttp for Gateway {
     }
 
     async fn request_filter(&self, session: &mut Session, ctx: &mut Box<Ctx>) -> Result<bool> {
-        request_filter::run(session, ctx).await
+        request_filter::run(session, ctx, self.services.keys.as_deref()).await
     }
 
     async fn proxy_upstream_filter(
@@ -242,7 +244,7 @@ impl ProxyHttp for Gateway {
         ctx: &mut Box<Ctx>,
     ) -> Result<()> {
         if let Some(forward) = ctx.forward() {
-            scrub::trailers(trailers, &forward.route.attachment);
+            scrub::trailers(trailers, forward.attachment());
         }
         Ok(())
     }
@@ -267,7 +269,7 @@ impl ProxyHttp for Gateway {
     }
 
     async fn logging(&self, session: &mut Session, e: Option<&Error>, ctx: &mut Box<Ctx>) {
-        logging::run(session, e, ctx, &self.services.audit);
+        logging::run(session, e, ctx, &self.services);
     }
 
     /// Pingora's own error lines hold the URL, and so perhaps a key. The access line replaces them.

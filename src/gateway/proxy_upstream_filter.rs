@@ -49,7 +49,7 @@ async fn answer(
     ctx: &mut Ctx,
     services: &Arc<Services>,
 ) -> Result<()> {
-    let trail = ctx.call.get_or_insert_default().clone();
+    let trail = ctx.call_trail(services);
     let (Some(pass), Some(snapshot)) = (&ctx.admitted, &ctx.snapshot) else {
         return refuse(ctx, Refusal::Internal);
     };

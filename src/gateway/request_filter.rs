@@ -8,9 +8,10 @@ use super::header_watch::{BodyLength, Inspected};
 use super::load::RouteGuard;
 use super::{Ctx, HeaderWatch, refuse};
 use crate::auth::signature::{Mode, Verdict};
+use crate::auth::virtual_keys::VirtualKeys;
 use crate::clock::unix_now;
 use crate::error::Refusal;
-use crate::filters::{self, target};
+use crate::filters::{self, Rules, target};
 use crate::hop_by_hop;
 use crate::route::Match;
 use crate::telemetry::metrics::METRICS;
@@ -27,7 +28,11 @@ pub(super) fn job_header(request: &Parts) -> Option<&str> {
 }
 
 /// Admission. `Ok(false)` means that the request goes on to the next hook.
-pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> HookResult<bool> {
+pub(super) async fn run(
+    session: &mut Session,
+    ctx: &mut Ctx,
+    keys: Option<&VirtualKeys>,
+) -> HookResult<bool> {
     if ctx.admitted.is_some() {
         return Ok(false);
     }
@@ -36,22 +41,25 @@ pub(super) async fn run(session: &mut Session, ctx: &mut Ctx) -> HookResult<bool
         return refuse(ctx, refusal);
     }
     let raw_header = || session.as_http1().map(|_| session.to_h1_raw());
-    match admit(session.req_header(), raw_header, ctx).await {
+    match admit(session.req_header(), raw_header, keys, unix_now(), ctx).await {
         Ok(()) => Ok(false),
         Err(refusal) => refuse(ctx, refusal),
     }
 }
 
-/// Admission, and what is counted and logged of it.
+/// Admission, and what is counted and logged of it. `now` is Unix time in seconds.
 pub(super) async fn admit(
     request: &Parts,
     raw_header: impl FnOnce() -> Option<bytes::Bytes>,
+    keys: Option<&VirtualKeys>,
+    now: u64,
     ctx: &mut Ctx,
 ) -> Result<(), Refusal> {
     let Some(snapshot) = &ctx.snapshot else {
         return Err(Refusal::Internal);
     };
-    let result = filters::admit(request, raw_header, snapshot, unix_now(), &mut ctx.trail).await;
+    let rules = Rules { snapshot, keys };
+    let result = filters::admit(request, raw_header, rules, now, &mut ctx.trail).await;
 
     let unmatched = || snapshot.routes.metrics(Match::Nothing).clone();
     let route = ctx.trail.metrics.take().unwrap_or_else(unmatched);

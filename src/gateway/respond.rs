@@ -58,6 +58,19 @@ pub(super) async fn refusal(session: &mut Session, ctx: &Ctx, refusal: &Refusal)
 
 /// What a refused caller is told: the one place that makes it, for both ways.
 pub(super) fn refusal_reply(request: &Parts, ctx: &Ctx, refusal: &Refusal) -> Reply {
+    let mut reply = plain_refusal(refusal);
+    let more = where_to_get_a_token(request, ctx, refusal);
+    if let (Some((name, value)), false) = (refusal.header(), more.is_empty()) {
+        reply.headers.retain(|(known, _)| known != name);
+        if let Ok(value) = HeaderValue::from_str(&(value.into_owned() + &more)) {
+            reply.headers.push((HeaderName::from_static(name), value));
+        }
+    }
+    reply
+}
+
+/// A refusal without what depends on the request, for the admin listener.
+pub fn plain_refusal(refusal: &Refusal) -> Reply {
     let (content_type, body) = match refusal.body() {
         RefusalBody::Empty => (None, Bytes::new()),
         RefusalBody::Text(Cow::Borrowed(text)) => (Some(TEXT), Bytes::from_static(text.as_bytes())),
@@ -65,21 +78,15 @@ pub(super) fn refusal_reply(request: &Parts, ctx: &Ctx, refusal: &Refusal) -> Re
         RefusalBody::Json(text) => json(serde_json::json!({ "error": text })),
         RefusalBody::Help(text) => json(serde_json::json!({ "content": "", "error": text })),
         RefusalBody::Rpc(text) => (Some(JSON), Bytes::from(text)),
-        RefusalBody::Call(error) => {
-            let text = serde_json::Value::String(error.to_string());
-            let result = error.raw().unwrap_or("null");
-            let body = format!("{{\"result\":{result},\"error\":{text}}}");
-            (Some(JSON), Bytes::from(body))
-        }
+        RefusalBody::Call(error) => (Some(JSON), Bytes::from(error.envelope())),
     };
     let mut headers = Vec::with_capacity(2);
     if let Some(content_type) = content_type {
         headers.push((CONTENT_TYPE, content_type));
     }
     if let Some((name, value)) = refusal.header() {
-        let more = where_to_get_a_token(request, ctx, refusal);
         // ati writes these values itself: a value that can't be sent would be a defect.
-        if let Ok(value) = HeaderValue::from_str(&(value.into_owned() + &more)) {
+        if let Ok(value) = HeaderValue::from_str(&value) {
             headers.push((HeaderName::from_static(name), value));
         }
     }

@@ -79,7 +79,7 @@ pub(super) fn begin(
 ) -> std::result::Result<(), UpstreamFault> {
     ctx.scrubber = None;
     let status = response.status.as_u16();
-    let Some(forward) = ctx.forward().filter(|forward| forward.route.scrub) else {
+    let Some(forward) = ctx.forward().filter(|forward| forward.scrubs()) else {
         return Ok(());
     };
     if response.status.is_informational() {
@@ -109,7 +109,7 @@ pub(super) fn begin(
     if !searchable {
         return Err(UpstreamFault::Unsearchable);
     }
-    ctx.scrubber = Some(forward.route.attachment.redactor());
+    ctx.scrubber = Some(forward.attachment().redactor());
     Ok(())
 }
 

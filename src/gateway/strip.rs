@@ -1,9 +1,9 @@
 //! The strip table: which headers of a caller go on to an upstream. One predicate on a name, for
 //! Pingora's hooks and for the short way.
 
+use crate::credential::Attachment;
 use crate::filters::forwarded;
 use crate::request_id;
-use crate::route::Route;
 
 /// What becomes of a caller's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,8 @@ pub(super) enum Fate {
 
 /// What the fate of a header depends on.
 pub(super) struct Strip<'a> {
-    pub route: &'a Route,
+    /// Of the request.
+    pub attachment: &'a Attachment,
     /// The caller's own Authorization header is sent on instead of the route's credential.
     pub keep_authorization: bool,
     /// The peer is a trusted proxy.
@@ -53,7 +54,7 @@ impl Strip<'_> {
         for byte in plain.iter_mut().filter(|byte| **byte == b'_') {
             *byte = b'-';
         }
-        let mut set = self.route.attachment.names();
+        let mut set = self.attachment.names();
         self.is_stripped(&plain)
             || matches!(
                 plain.as_slice(),

@@ -100,10 +100,10 @@ pub(super) async fn run(
         if !forward.forwards_authorization
             && let Ok(Ok((_, answer, _))) = &opened
         {
-            route.attachment.observe(answer.status.as_u16());
+            forward.attachment().observe(answer.status.as_u16());
         }
     }
-    let attachment = route.attachment.clone();
+    let attachment = forward.attachment().clone();
     ctx.dial = dial;
     let (upstream, mut answer, early) = match opened {
         Ok(Ok(opened)) => opened,
@@ -169,10 +169,11 @@ async fn open(
     request: &RequestHeader,
     dial: &mut Dial,
 ) -> std::result::Result<(Stream, ResponseHeader, Vec<u8>), HandshakeFailure> {
-    dial.began = Some(Instant::now());
+    let began = Instant::now();
+    dial.began = Some(began);
     let addresses = route
         .upstream
-        .addresses(resolver)
+        .addresses(resolver, began)
         .await
         .map_err(|Unresolved| {
             dial.attempt();
@@ -186,7 +187,7 @@ async fn open(
             .await
         {
             Ok(mut stream) => {
-                dial.connected();
+                dial.connected(Instant::now());
                 let head = wire_format(request);
                 stream
                     .write_all(&head)

@@ -19,7 +19,7 @@ pub(super) async fn run(session: &Session, ctx: &mut Ctx) -> Result<Box<HttpPeer
     };
     let addresses = match &ctx.dial.addresses {
         Some(addresses) => addresses.clone(),
-        None => match route.upstream.addresses(&snapshot.resolver).await {
+        None => match route.upstream.addresses(&snapshot.resolver, since).await {
             Ok(addresses) => addresses,
             Err(Unresolved) => {
                 ctx.dial.attempt();

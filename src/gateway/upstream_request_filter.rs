@@ -1,6 +1,8 @@
 //! The request as the upstream gets it. Runs once per attempt, on a fresh copy of the caller's
 //! header.
 
+use std::time::Instant;
+
 use http::HeaderName;
 use http::header::{COOKIE, HOST};
 use pingora_error::Result;
@@ -11,18 +13,19 @@ use super::{Ctx, refuse, scrub};
 use crate::error::Refusal;
 use crate::filters::Forward;
 use crate::request_id;
+use crate::telemetry::otel::traceparent;
 
 pub(super) fn run(request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
     let Some(forward) = ctx.forward() else {
         return refuse(ctx, Refusal::Internal);
     };
     prepare(request, forward, ctx)?;
-    if forward.route.scrub {
+    if forward.scrubs() {
         scrub::prepare(request)?;
     }
     ctx.traffic.request = 0;
     ctx.dial.since = None;
-    ctx.dial.connected();
+    ctx.dial.connected(Instant::now());
     Ok(())
 }
 
@@ -30,23 +33,25 @@ pub(super) fn run(request: &mut RequestHeader, ctx: &mut Ctx) -> Result<()> {
 /// last, so that nothing of the caller's is left under its name.
 pub(super) fn prepare(request: &mut RequestHeader, forward: &Forward, ctx: &Ctx) -> Result<()> {
     let route = &forward.route;
+    let attachment = forward.attachment();
     let table = Strip {
-        route,
+        attachment,
         keep_authorization: forward.forwards_authorization,
         behind_proxy: ctx.caller.behind_proxy,
     };
     strip(request, &table);
     join_cookies(request)?;
     let with_auth = !forward.forwards_authorization;
-    let target = route.target(&forward.path, request.uri.query(), with_auth);
+    let target = route.target(&forward.path, request.uri.query(), attachment, with_auth);
     request.set_raw_path(&target)?;
     request.insert_header(HOST, route.host_header.clone())?;
     if let Some(id) = ctx.id_for_upstream() {
         request.insert_header(request_id::HEADER, id.as_bytes())?;
     }
-    route
-        .attachment
-        .attach(with_auth, |name, value| request.insert_header(name, value))
+    if let Some(parent) = ctx.traceparent() {
+        request.insert_header(traceparent::HEADER, parent.text().as_bytes())?;
+    }
+    attachment.attach(with_auth, |name, value| request.insert_header(name, value))
 }
 
 /// HTTP/2 may send a cookie a line; in HTTP/1 there is one line for all (RFC 9113, 8.2.3).

@@ -32,7 +32,7 @@ pub(super) fn run(
         };
         forward.route.upstream.observe_version(speaks);
         ctx.observe(response.status.as_u16());
-        scrub::headers(response, &forward.route.attachment)?;
+        scrub::headers(response, forward.attachment())?;
     }
     strip_hop_by_hop(response);
     let is_head = session.req_header().method == Method::HEAD;

@@ -33,6 +33,8 @@ pub struct Request<'a> {
     pub path_and_query: &'a str,
     pub headers: &'a [(HeaderName, HeaderValue)],
     pub body: Option<&'a Bytes>,
+    /// False: it isn't sent again once it may have arrived, whatever its method.
+    pub may_repeat: bool,
 }
 
 impl Request<'_> {
@@ -42,7 +44,7 @@ impl Request<'_> {
 
     /// Whether it may be sent again although its first sending may have arrived.
     fn is_repeatable(&self) -> bool {
-        self.method == Method::GET && self.body().is_empty()
+        self.may_repeat && self.method == Method::GET && self.body().is_empty()
     }
 }
 

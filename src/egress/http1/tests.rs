@@ -73,6 +73,7 @@ async fn call(
         path_and_query: &target.path_and_query,
         headers: &[],
         body,
+        may_repeat: true,
     };
     let mut answer = send(clients, None, &request).await?;
     let mut body = Vec::new();

@@ -86,6 +86,7 @@ async fn get(clients: &Clients, target: &Target) -> Result<Vec<u8>, SendError> {
         path_and_query: &target.path_and_query,
         headers: &[],
         body: None,
+        may_repeat: true,
     };
     let mut answer = send(clients, None, &request).await?;
     let mut body = Vec::new();

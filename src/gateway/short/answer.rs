@@ -26,20 +26,19 @@ pub(super) struct Kind {
 #[derive(Debug)]
 pub(super) struct TwoLengths;
 
-/// Appends the head to `out`. `bytes` are those that it was parsed from.
+/// Appends the head to `out`. `bytes` are those that it was parsed from. Returns the upstream's own
+/// request id.
 pub(super) fn write(
     out: &mut Vec<u8>,
     head: &Head,
     bytes: &[u8],
     kind: Kind,
-    ctx: &mut Ctx,
-) -> Result<(), TwoLengths> {
-    let Some(attachment) = ctx
-        .forward()
-        .map(|forward| forward.route.attachment.clone())
-    else {
-        return Ok(());
+    ctx: &Ctx,
+) -> Result<Option<Box<str>>, TwoLengths> {
+    let Some(forward) = ctx.forward() else {
+        return Ok(None);
     };
+    let attachment = forward.attachment();
     let version: &[u8] = match head.minor_version {
         0 if !kind.is_chunked => b"HTTP/1.0 ",
         _ => b"HTTP/1.1 ",
@@ -56,14 +55,6 @@ pub(super) fn write(
     }
     out.extend_from_slice(b"\r\n");
 
-    let mut common = 0;
-    let mut names = [""; 2];
-    let _ = ctx.common_headers(|name, _| {
-        names[common] = name;
-        common += 1;
-        Ok::<_, ()>(())
-    });
-    let is_common = |name: &[u8]| names.iter().any(|own| own.as_bytes() == name);
     let named: Vec<&str> = head
         .values(bytes, "connection")
         // Most answers have one of these, which name no header.
@@ -96,7 +87,7 @@ pub(super) fn write(
                 upstream_id = readable_id(value).map(Box::from);
                 continue;
             }
-            name if is_common(name) || hop_by_hop::stays_here(name, &named) => continue,
+            name if ctx.is_common_header(name) || hop_by_hop::stays_here(name, &named) => continue,
             _ => {}
         }
         line(out, written, value);
@@ -114,8 +105,7 @@ pub(super) fn write(
         line(out, b"Connection", connection);
     }
     out.extend_from_slice(b"\r\n");
-    ctx.upstream_request_id = upstream_id;
-    Ok(())
+    Ok(upstream_id)
 }
 
 pub(super) fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {

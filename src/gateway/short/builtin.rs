@@ -197,7 +197,7 @@ impl Connection {
         let Some(snapshot) = plain.ctx.snapshot.clone() else {
             return Served::Close;
         };
-        let trail = plain.ctx.call.get_or_insert_default().clone();
+        let trail = plain.ctx.call_trail(&gateway.services);
         let mut upload = Upload {
             stream,
             inbox: &mut self.inbox,
@@ -277,7 +277,7 @@ impl Connection {
                 cause: ended.cause,
             }),
         };
-        logging::record(&outcome, &plain.ctx, &gateway.services.audit);
+        logging::record(&outcome, &plain.ctx, &gateway.services);
         let failed = outcome.failed.is_some();
         drop(plain);
         if answered.keeps && !failed {

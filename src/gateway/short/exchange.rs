@@ -46,6 +46,8 @@ pub(super) struct Exchange<'a> {
     pub closes: bool,
     /// True from the start of a drain.
     pub shutdown: &'a watch::Receiver<bool>,
+    /// When the upstream's connection was there.
+    pub since: Instant,
     /// Bytes of the request's body that were not taken from the inbox.
     pub body_left: u64,
     /// Bytes at the beginning of the inbox that belong to the body, which is complete.
@@ -159,7 +161,10 @@ impl Exchange<'_> {
     }
 
     fn next_deadline(&self) -> (Instant, Waits) {
-        let now = Instant::now();
+        let now = match self.state.deadline {
+            Some(_) => Instant::now(),
+            None => self.since,
+        };
         let inactivity = self
             .ctx
             .forward()
@@ -365,8 +370,9 @@ impl Exchange<'_> {
             keeps,
         };
         self.ctx.observe(status);
-        if answer::write(to_caller, head, from_upstream, kind, self.ctx).is_err() {
-            return Err(self.fail(UpstreamFault::Protocol, None));
+        match answer::write(to_caller, head, from_upstream, kind, self.ctx) {
+            Ok(upstream_id) => self.ctx.upstream_request_id = upstream_id,
+            Err(answer::TwoLengths) => return Err(self.fail(UpstreamFault::Protocol, None)),
         }
         from_upstream.advance(length);
         if !is_interim {

@@ -3,6 +3,7 @@
 //! Whatever isn't plain, and every refusal and failure of a route goes to Pingora, which answers.
 //!
 //! ```text
+//! inbox       room for what callers send
 //! request     the head of a plain request, for admission and for the upstream
 //! upstream    connections: from the worker's pool, or dialled
 //! exchange    both bodies at the same time, until the answer is complete
@@ -14,6 +15,7 @@
 mod answer;
 mod builtin;
 mod exchange;
+mod inbox;
 mod patience;
 mod request;
 mod scratch;
@@ -33,6 +35,7 @@ use tokio::sync::watch;
 use super::fail_to_proxy::{self, LINGER, LINGER_BYTES};
 use super::logging::{self, Failed, Outcome};
 use super::{Ctx, Gateway, HeaderWatch, early_request_filter, request_filter};
+use crate::clock::unix_at;
 use crate::egress::Speaks;
 use crate::error::{Refusal, UpstreamFault};
 use crate::filters::Target;
@@ -43,8 +46,6 @@ use patience::Patience;
 use scratch::Scratch;
 use upstream::Connected;
 
-/// Room for a head, as much as Pingora takes.
-const INBOX: usize = 4 << 10;
 /// How long the caller has to receive the last bytes when the connection closes.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(5);
 /// A caller's connection.
@@ -151,10 +152,13 @@ impl Connection {
                     Reading::Incomplete => self.watch.has_part(),
                 }
             }
-            self.inbox.reserve(INBOX);
             let (watch, inbox) = (&self.watch, &mut self.inbox);
             let read = poll_fn(|cx| {
+                inbox::make_room(inbox);
                 let read = std::pin::pin!(stream.read_buf(inbox)).poll(cx);
+                if read.is_pending() {
+                    inbox::give_back(inbox);
+                }
                 match read {
                     Poll::Pending if watch.must_close(cx) => Poll::Ready(None),
                     other => other.map(Some),
@@ -201,7 +205,11 @@ impl Connection {
         let begun =
             early_request_filter::begin(&mut plain.ctx, self.peer.as_ref(), &plain.parts.headers);
         let admitted = match begun {
-            Ok(()) => request_filter::admit(&plain.parts, || None, &mut plain.ctx).await,
+            Ok(()) => {
+                let keys = gateway.services.keys.as_deref();
+                let now = unix_at(plain.ctx.started);
+                request_filter::admit(&plain.parts, || None, keys, now, &mut plain.ctx).await
+            }
             Err(refusal) => Err(refusal),
         };
         if let Err(refusal) = admitted {
@@ -211,7 +219,7 @@ impl Connection {
         let builtin = match plain.ctx.admitted.as_ref().map(|pass| pass.target()) {
             Some(Target::Upstream { forward, .. }) => {
                 let route = &forward.route;
-                if route.scrub || route.upstream.speaks() != Speaks::Http1 {
+                if forward.scrubs() || route.upstream.speaks() != Speaks::Http1 {
                     return Served::HandOver(self.hand_over(plain));
                 }
                 return self.forward(stream, gateway, shutdown, plain).await;
@@ -287,13 +295,14 @@ impl Connection {
                 return Served::HandOver(self.hand_over(plain));
             }
             plain.ctx.traffic.request = 0;
-            plain.ctx.dial.connected();
+            plain.ctx.dial.connected(connected.at);
             let head = self.parser.head();
             let mut exchange = Exchange {
                 ctx: &mut plain.ctx,
                 is_head: plain.parts.method == http::Method::HEAD,
                 closes: head.closes,
                 shutdown,
+                since: connected.at,
                 body_left: head.body(),
                 body_taken: 0,
                 caller: stream,
@@ -363,7 +372,7 @@ impl Connection {
                     connected.give_back(&plain.ctx);
                 }
                 scratch.give_back();
-                logging::record(&outcome, &plain.ctx, &gateway.services.audit);
+                logging::record(&outcome, &plain.ctx, &gateway.services);
                 drop(plain);
                 self.inbox.advance(body_taken);
                 if body_left > 0 {
@@ -379,7 +388,7 @@ impl Connection {
             }
             End::Caller(kind, cause) => {
                 outcome.failed = Some(Failed { kind, cause });
-                logging::record(&outcome, &plain.ctx, &gateway.services.audit);
+                logging::record(&outcome, &plain.ctx, &gateway.services);
                 Served::Close
             }
             End::Upstream(fault, cause) if state.status > 0 => {
@@ -391,7 +400,7 @@ impl Connection {
                     kind: "UpstreamFailed",
                     cause: cause.map(|cause| cause.to_string()),
                 });
-                logging::record(&outcome, &plain.ctx, &gateway.services.audit);
+                logging::record(&outcome, &plain.ctx, &gateway.services);
                 Served::Close
             }
             End::Upstream(fault, cause) => {

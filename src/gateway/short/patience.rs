@@ -1,6 +1,6 @@
 use std::future::Future;
 use std::pin::Pin;
-use std::task::Context;
+use std::task::{Context, Waker};
 use std::time::Instant;
 
 use tokio::time::Sleep;
@@ -10,6 +10,8 @@ use tokio::time::Sleep;
 #[derive(Default)]
 pub(super) struct Patience {
     timer: Option<Pin<Box<Sleep>>>,
+    /// The task that the timer wakes.
+    waker: Option<Waker>,
 }
 
 impl Patience {
@@ -21,6 +23,8 @@ impl Patience {
             .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         if timer.deadline() > deadline {
             timer.as_mut().reset(deadline);
+        } else if !timer.is_elapsed() && wakes(&self.waker, cx) {
+            return false;
         }
         while timer.as_mut().poll(cx).is_ready() {
             if tokio::time::Instant::now() >= deadline {
@@ -28,8 +32,15 @@ impl Patience {
             }
             timer.as_mut().reset(deadline);
         }
+        if !wakes(&self.waker, cx) {
+            self.waker = Some(cx.waker().clone());
+        }
         false
     }
+}
+
+fn wakes(waker: &Option<Waker>, cx: &Context<'_>) -> bool {
+    waker.as_ref().is_some_and(|it| it.will_wake(cx.waker()))
 }
 
 #[cfg(test)]

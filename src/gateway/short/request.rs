@@ -8,9 +8,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 
 use super::Plain;
 use super::answer::line;
+use crate::auth::signature;
 use crate::filters::Forward;
 use crate::gateway::strip::{Fate, Strip};
 use crate::http1::request::Head;
+use crate::telemetry::otel::traceparent;
 use crate::{hop_by_hop, request_id};
 
 /// What admission looks at. The values share the memory of `bytes`. None: `http` doesn't take it.
@@ -21,7 +23,13 @@ pub(super) fn parts(head: &Head, bytes: &Bytes) -> Option<Parts> {
     parts.version = Version::HTTP_11;
     let mut headers = HeaderMap::with_capacity(head.fields.len());
     for field in &head.fields {
-        let name = HeaderName::from_bytes(field.name.get(bytes)).ok()?;
+        let name = field.name.get(bytes);
+        let name = if name.eq_ignore_ascii_case(signature::HEADER.as_str().as_bytes()) {
+            // Most requests have it, and it is no name that `http` knows: it would be copied.
+            signature::HEADER
+        } else {
+            HeaderName::from_bytes(name).ok()?
+        };
         let value = bytes.slice_ref(field.value.get(bytes));
         headers.append(name, HeaderValue::from_maybe_shared(value).ok()?);
     }
@@ -40,8 +48,9 @@ pub(super) fn write(out: &mut Vec<u8>, head: &Head, plain: &Plain) -> Option<()>
     let forward = ctx.forward()?;
     let route = &forward.route;
     let with_auth = !forward.forwards_authorization;
+    let attachment = forward.attachment();
     let table = Strip {
-        route,
+        attachment,
         keep_authorization: forward.forwards_authorization,
         behind_proxy: ctx.caller.behind_proxy,
     };
@@ -49,13 +58,13 @@ pub(super) fn write(out: &mut Vec<u8>, head: &Head, plain: &Plain) -> Option<()>
     let reserved = out.capacity();
     out.extend_from_slice(head.method.get(bytes));
     out.push(b' ');
-    route.write_target(out, &forward.path, parts.uri.query(), with_auth);
+    route.write_target(out, &forward.path, parts.uri.query(), attachment, with_auth);
     out.extend_from_slice(b" HTTP/1.1\r\n");
     for field in &head.fields {
         let written = field.name.get(bytes);
         let mut space = [0; 64];
         let name = lower_case(written, &mut space);
-        if route.attachment.sets(with_auth, &name) || hop_by_hop::contains(&name) {
+        if attachment.sets(with_auth, &name) || hop_by_hop::contains(&name) {
             continue;
         }
         if *name == *b"host" {
@@ -65,13 +74,17 @@ pub(super) fn write(out: &mut Vec<u8>, head: &Head, plain: &Plain) -> Option<()>
         }
     }
     if let Some(id) = ctx.id_for_upstream()
-        && !route
-            .attachment
-            .sets(with_auth, request_id::HEADER.as_bytes())
+        && !attachment.sets(with_auth, request_id::HEADER.as_bytes())
     {
         line(out, request_id::HEADER.as_bytes(), id.as_bytes());
     }
-    for (name, value) in route.attachment.headers(with_auth) {
+    if let Some(parent) = ctx.traceparent()
+        && !attachment.sets(with_auth, traceparent::HEADER.as_bytes())
+    {
+        let name = traceparent::HEADER.as_bytes();
+        line(out, name, parent.text().as_bytes());
+    }
+    for (name, value) in attachment.headers(with_auth) {
         line(out, name.as_str().as_bytes(), value.as_bytes());
     }
     out.extend_from_slice(b"\r\n");
@@ -85,18 +98,18 @@ pub(super) fn write(out: &mut Vec<u8>, head: &Head, plain: &Plain) -> Option<()>
 
 /// As much as the head can need: a buffer that grows leaves a copy of the credential behind.
 fn room(head: &Head, plain: &Plain, forward: &Forward) -> usize {
-    let route = &forward.route;
-    let headers = route.attachment.headers(true);
+    let (route, attachment) = (&forward.route, forward.attachment());
+    let headers = attachment.headers(true);
     let headers: usize = headers
         .map(|(name, value)| name.as_str().len() + value.len() + 4)
         .sum();
     // A header of the caller's may have no blank behind its colon.
     plain.head.len()
         + head.fields.len()
-        + route.target_room(&forward.path, true)
+        + route.target_room(&forward.path, attachment, true)
         + route.host_header.len()
         + headers
-        + 128
+        + 256
 }
 
 /// A header's name in lower case. Nearly all fit into `space`.

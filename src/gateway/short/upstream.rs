@@ -49,6 +49,8 @@ pub(super) struct Connected {
     pub stream: Stream,
     /// It has served another request before.
     pub is_reused: bool,
+    /// When it was there.
+    pub at: Instant,
     key: Key,
 }
 
@@ -58,7 +60,7 @@ impl Connected {
         let Some(forward) = ctx.forward() else {
             return;
         };
-        let now = Instant::now();
+        let now = ctx.dial.answered.unwrap_or_else(Instant::now);
         let until = now + forward.route.upstream.timeouts.idle;
         POOL.with_borrow_mut(|pool| pool.put(&self.key, Idle(self.stream), now, until));
         if !IS_SWEPT.replace(true) {
@@ -93,12 +95,19 @@ pub(super) async fn connect(
     gateway: &Gateway,
     may_reuse: bool,
 ) -> Result<Connected, NoConnection> {
+    // A first try comes right after admission, which never waits.
+    let now = if may_reuse {
+        ctx.started
+    } else {
+        Instant::now()
+    };
+    ctx.dial.began.get_or_insert(now);
     ctx.dial.attempt();
     let (Some(forward), Some(snapshot)) = (ctx.forward(), &ctx.snapshot) else {
         return Err(NoConnection::Failed(UpstreamFault::Connect, None));
     };
     let upstream = &forward.route.upstream;
-    let addresses = match upstream.addresses(&snapshot.resolver).await {
+    let addresses = match upstream.addresses(&snapshot.resolver, now).await {
         Ok(addresses) => addresses,
         Err(Unresolved) => {
             return Err(NoConnection::Failed(UpstreamFault::Unresolved, None));
@@ -109,7 +118,6 @@ pub(super) async fn connect(
         origin: upstream.key.clone(),
     };
     if may_reuse {
-        let now = Instant::now();
         let kept = POOL.with_borrow_mut(|pool| {
             let keys = addresses.iter().take(MOST_ATTEMPTS).map(|it| key(*it));
             keys.into_iter()
@@ -119,6 +127,7 @@ pub(super) async fn connect(
             return Ok(Connected {
                 stream,
                 is_reused: true,
+                at: now,
                 key,
             });
         }
@@ -162,6 +171,7 @@ async fn dial(
                 return Ok(Connected {
                     stream,
                     is_reused: false,
+                    at: Instant::now(),
                     key: Key {
                         address: *address,
                         origin: upstream.key.clone(),

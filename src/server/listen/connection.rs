@@ -1,6 +1,6 @@
 //! One client connection: PROXY header and TLS, where its listener has them, then requests.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,25 +104,55 @@ async fn begin<S: ByteStream + AsRawFd>(
         }
     }
     let socket = stream.as_raw_fd();
-    let Some(tls) = &settings.tls else {
-        return http1(stream, socket, peer, &settings, worker).await;
+    // Boxed: a handshake takes much room, which the connection's task would keep.
+    let (stream, version) = match &settings.tls {
+        None => (Box::new(stream) as Box<dyn ByteStream>, Version::Http1),
+        Some(tls) => match Box::pin(secure(stream, tls, deadline, &settings, &peer)).await {
+            Some(secured) => secured,
+            None => return,
+        },
     };
+    let stream = Downstream::new(stream, socket, peer.clone());
+    match version {
+        Version::Http1 => http1(stream, peer, &settings, worker).await,
+        Version::Http2 => {
+            let (proxy, shutdown) = (worker.proxy, worker.shutdown);
+            let serving = http2::serve(Box::new(stream), &settings.limits, proxy, shutdown);
+            Box::pin(serving).await;
+        }
+    }
+}
+
+/// The version of HTTP that a connection speaks.
+enum Version {
+    Http1,
+    Http2,
+}
+
+/// The TLS handshake. None: it failed.
+async fn secure<S: ByteStream>(
+    stream: S,
+    tls: &TlsAcceptor,
+    deadline: tokio::time::Instant,
+    settings: &ConnectionSettings,
+    peer: &Option<SocketAddr>,
+) -> Option<(Box<dyn ByteStream>, Version)> {
+    let listener = &settings.listener;
     match tokio::time::timeout_at(deadline, tls.accept(stream)).await {
         Ok(Ok(stream)) => {
-            if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-                let stream = Box::new(Downstream::new(stream, socket, peer));
-                http2::serve(stream, &settings.limits, worker.proxy, worker.shutdown).await;
-            } else {
-                http1(stream, socket, peer, &settings, worker).await;
-            }
+            let version = match stream.get_ref().1.alpn_protocol() {
+                Some(b"h2") => Version::Http2,
+                _ => Version::Http1,
+            };
+            return Some((Box::new(stream), version));
         }
         Ok(Err(e)) => {
-            METRICS.tls_failed(&settings.listener);
-            let listener = &settings.listener;
+            METRICS.tls_failed(listener);
             tracing::debug!(%listener, peer = ?peer, error = %e, "TLS handshake failed");
         }
-        Err(_) => METRICS.tls_failed(&settings.listener),
+        Err(_) => METRICS.tls_failed(listener),
     }
+    None
 }
 
 async fn read_proxy_header(
@@ -172,9 +202,8 @@ impl RefusedConnection {
     }
 }
 
-async fn http1<S: ByteStream>(
-    stream: S,
-    socket: RawFd,
+async fn http1(
+    stream: Downstream,
     peer: Option<SocketAddr>,
     settings: &ConnectionSettings,
     worker: ConnectionWorker,
@@ -185,14 +214,17 @@ async fn http1<S: ByteStream>(
     let requests = Http1 {
         short: settings
             .short_way
-            .then(|| short::Connection::new(watch.clone(), peer.clone())),
+            .then(|| short::Connection::new(watch.clone(), peer)),
         watch: watch.clone(),
         proxy: worker.proxy,
         gateway: worker.gateway,
         shutdown: worker.shutdown,
         keepalive: limits.keepalive,
     };
-    let stream = Downstream::new(stream, socket, peer).watched_by(watch.clone());
+    let mut stream = stream.watched_by(watch.clone());
+    if requests.short.is_some() {
+        stream = stream.unbuffered();
+    }
     let watched = watch.clone();
     let mut requests = AbortOnDrop(tokio::spawn(async move {
         requests.serve(Box::new(stream)).await;
@@ -265,7 +297,7 @@ struct Http1 {
 impl Http1 {
     async fn serve(mut self, mut stream: Box<Downstream>) {
         let Some(mut short) = self.short.take() else {
-            return self.serve_by_pingora(stream).await;
+            return Box::pin(self.serve_by_pingora(stream)).await;
         };
         loop {
             let next = short
@@ -282,7 +314,8 @@ impl Http1 {
             } = request;
             stream.hand_over(unread, end, is_cut);
             if end.is_none() {
-                return self.serve_by_pingora(stream).await;
+                // Boxed: a connection of the short way keeps no room for it.
+                return Box::pin(self.serve_by_pingora(stream)).await;
             }
             let session = self.session(stream, begun);
             let served = self.proxy.process_new_http(session, &self.shutdown).await;

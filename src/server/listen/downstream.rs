@@ -69,11 +69,11 @@ struct HandedOver {
 
 impl Downstream {
     /// `peer` is the caller's address: the socket's, or the one in a trusted PROXY header.
-    pub fn new(stream: impl ByteStream, socket: RawFd, peer: Option<SocketAddr>) -> Self {
+    pub fn new(stream: Box<dyn ByteStream>, socket: RawFd, peer: Option<SocketAddr>) -> Self {
         let digest = SocketDigest::from_raw_fd(socket);
         let _ = digest.peer_addr.set(peer);
         Downstream {
-            stream: BufWriter::with_capacity(BUFFER, Box::new(stream)),
+            stream: BufWriter::with_capacity(BUFFER, stream),
             handed_over: HandedOver::default(),
             socket,
             digest: Arc::new(digest),
@@ -89,14 +89,27 @@ impl Downstream {
         self
     }
 
-    /// The connection itself, for the short way. Nothing is in the write buffer: Pingora flushes
-    /// what it wrote before it gives a connection back.
+    /// The connection itself, for the short way.
     pub fn bare(&mut self) -> &mut dyn CallerStream {
         self.stream.get_mut()
     }
 
+    /// The same connection without a write buffer, as long as the short way has it.
+    pub fn unbuffered(mut self) -> Self {
+        self.set_buffer(0);
+        self
+    }
+
+    /// Only while nothing is in the write buffer.
+    fn set_buffer(&mut self, capacity: usize) {
+        let nothing: Box<dyn ByteStream> = Box::new(tokio::io::empty());
+        let before = std::mem::replace(&mut self.stream, BufWriter::with_capacity(0, nothing));
+        self.stream = BufWriter::with_capacity(capacity, before.into_inner());
+    }
+
     /// The next request is Pingora's.
     pub fn hand_over(&mut self, unread: BytesMut, end: Option<u64>, is_cut: bool) {
+        self.set_buffer(BUFFER);
         if let Some(heads) = &mut self.heads {
             heads.watch.handed_over();
             heads.reader = HeadReader::new(heads.watch.clone());
@@ -109,13 +122,17 @@ impl Downstream {
     }
 
     /// What came behind a request that was handed over. None: the request wasn't read to its end,
-    /// or its answer not written.
+    /// or its answer not written. Pingora flushes what it wrote before it gives a connection back.
     pub fn take_back(&mut self) -> Option<BytesMut> {
         let HandedOver { unread, left, .. } = std::mem::take(&mut self.handed_over);
         if let Some(heads) = &self.heads {
             heads.watch.forget();
         }
-        (left == Some(0) && self.stream.buffer().is_empty()).then_some(unread)
+        if left != Some(0) || !self.stream.buffer().is_empty() {
+            return None;
+        }
+        self.set_buffer(0);
+        Some(unread)
     }
 
     /// Answers a header without end, and says that the caller has closed: Pingora then closes too.
