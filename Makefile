@@ -2,9 +2,11 @@
 
 CARGO ?= cargo
 NEXTEST := $(shell command -v cargo-nextest 2>/dev/null)
+# Features change how dependencies are built: the other build is not to lose its own.
+SENTRY_TARGET = $${CARGO_TARGET_DIR:-target}/sentry
 DEBUG_ATI = $$(realpath "$${CARGO_TARGET_DIR:-target}")/debug/ati
 
-.PHONY: demo test test-full lint fuzz bench docs dist instructions deps test-deps
+.PHONY: demo test test-full lint fuzz bench docs dist profile instructions deps test-deps
 
 demo: deps
 	$(CARGO) run --quiet -- demo --check
@@ -21,7 +23,10 @@ endif
 test-full: test-deps
 	$(CARGO) build --quiet
 	tests/wild/run "$(DEBUG_ATI)"
+	tests/client/run "$(DEBUG_ATI)"
 	tests/deploy/run "$(DEBUG_ATI)"
+	$(CARGO) build --quiet --features sentry --target-dir "$(SENTRY_TARGET)"
+	tests/deploy/sentry.py "$(SENTRY_TARGET)/debug/ati"
 	deploy/dist
 	$(MAKE) instructions
 	tests/deploy/static.py "$$(ls dist/ati-*-gnu)"
@@ -56,6 +61,10 @@ bench: deps
 # A static binary, its checksum and its bill of materials, in dist/.
 dist: deps
 	deploy/dist
+
+# What `dist` is optimised with, from a training run: deploy/ati.profdata.gz, to be committed.
+profile: deps
+	deploy/profile
 
 # Instructions per request to a route of what `dist` built, counted by callgrind, with a limit.
 instructions:
