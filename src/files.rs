@@ -254,6 +254,7 @@ pub fn lock(path: &Path) -> io::Result<File> {
     // Root locks in other users' folders. They may have put a link to a foreign file there, or a
     // pipe without a reader, on which opening would block.
     options
+        .read(true)
         .write(true)
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);

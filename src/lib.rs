@@ -6,15 +6,16 @@
 //! gateway   Pingora's hooks, one file each
 //! filters   admit: framing -> path -> route -> signature -> identity => Admitted or Refusal
 //! api       the built-in endpoints
+//! assist    questions about tools, and plans of calls
 //! call      a tool call: resolve -> authorize -> validate -> limit -> execute -> shape -> audit
 //! ```
 //!
 //! Each room may use those below it and none above:
 //!
 //! ```text
-//! cli -> server -> gateway -> api -> call -> filters -> snapshot -> skills -> exec
-//!     -> catalog | route -> runtime -> config -> credential -> auth | egress -> keyring
-//!     -> the base modules, from clock to text
+//! cli -> server -> gateway -> api -> assist -> call -> filters -> snapshot -> skills -> exec
+//!     -> catalog | route -> runtime -> config -> credential -> auth | egress -> store
+//!     -> keyring -> the base modules, from clock to text
 //! ```
 //!
 //! tests/it/arch.rs checks that; ARCHITECTURE.md gives the reasons.
@@ -32,6 +33,8 @@ pub mod gateway;
 pub mod filters;
 
 pub mod api;
+
+pub mod assist;
 
 pub mod call;
 
@@ -54,6 +57,8 @@ pub mod credential;
 pub mod auth;
 pub mod egress;
 
+pub mod store;
+
 pub mod keyring;
 
 pub mod backoff;
@@ -70,6 +75,7 @@ pub mod json_scan;
 pub mod mcp;
 pub mod output_folder;
 pub mod pattern;
+pub mod policy;
 pub mod process;
 pub mod request_id;
 pub mod single_flight;

@@ -1,4 +1,6 @@
-//! Cutting texts of unknown length for logs and error messages.
+//! Cutting texts of unknown length for logs and error messages, and reading times.
+
+use std::time::Duration;
 
 /// The longest beginning of `text` that has at most `max_bytes` bytes and ends between two
 /// characters.
@@ -12,6 +14,26 @@ pub fn clip_chars(text: &str, max_chars: usize) -> &str {
         Some((end, _)) => &text[..end],
         None => text,
     }
+}
+
+/// `60s`, `500ms`, `1.5m`, `2h`, and a number of seconds.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.');
+    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+    let milliseconds = match unit.trim() {
+        "ms" => 1.0,
+        "" | "s" | "sec" | "second" | "seconds" => 1e3,
+        "m" | "min" | "minute" | "minutes" => 60e3,
+        "h" | "hour" | "hours" => 3600e3,
+        "d" | "day" | "days" => 86_400e3,
+        _ => return None,
+    };
+    let number: f64 = number.parse().ok()?;
+    let seconds = number * milliseconds / 1e3;
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|time| !time.is_zero())
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! The built-in endpoints: what they answer. How an answer is written is the gateway's part.
 
+mod admin_keys;
 mod body;
 mod call;
 mod call_body;
+pub mod explain;
 mod files;
 mod health;
+mod help;
 mod jwks;
 pub mod mcp;
 mod mcp_provider;
@@ -21,12 +24,14 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName};
 use tokio::sync::watch;
 
+pub use admin_keys::LONGEST_BODY as KEYS_BODY;
 pub use body::{Body, BodyError, Piece};
 pub use mcp::RunningCalls;
 pub use mcp_provider::ProviderSessions;
 pub use providers::Discovery;
 pub use reply::{Reply, ReplyBody, ReplyStream, StreamError};
 
+use crate::auth::virtual_keys::VirtualKeys;
 use crate::call::{Context, Counting};
 use crate::error::Refusal;
 use crate::exec::SharedState;
@@ -37,6 +42,8 @@ use crate::route::Builtin;
 use crate::skills::remote::RemoteSkills;
 use crate::skills::served::Manifests;
 use crate::snapshot::Snapshot;
+use crate::store::Store;
+use crate::store::call_log::CallLog;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::trail::CallTrail;
 
@@ -52,6 +59,12 @@ pub struct Services {
     /// None in a command, which lists tools itself.
     pub discovery: Option<Discovery>,
     pub counting: Counting,
+    /// The database. None: there is none.
+    pub store: Option<Arc<Store>>,
+    /// Virtual keys, which are in it.
+    pub keys: Option<Arc<VirtualKeys>>,
+    /// None: calls are not logged in the database.
+    pub call_log: Option<CallLog>,
     /// Calls over MCP, which their clients can take back.
     pub mcp_calls: RunningCalls,
     /// Clients of MCP servers that they speak to themselves.
@@ -74,6 +87,7 @@ pub fn context<'a>(snapshot: &'a Snapshot, services: &'a Services) -> Context<'a
         runtime: &services.runtime,
         audit: &services.audit,
         counting: services.counting,
+        policy: &snapshot.settings.policy,
         surroundings: Surroundings::Isolated,
         watcher: None,
     }
@@ -134,14 +148,17 @@ pub async fn answer(
             ))
             .await
         }
-        Builtin::Health => health::answer(&request, snapshot),
+        Builtin::Explain => {
+            Box::pin(explain::answer(request, identity()?, snapshot, services)).await
+        }
+        Builtin::Health => health::answer(&request, snapshot, services),
         Builtin::Jwks => jwks::answer(&request, snapshot),
         Builtin::ProtectedResource => mcp::protected_resource(&request, snapshot),
         Builtin::AdminKeys
         | Builtin::AdminKeysIssue
         | Builtin::AdminKeysBulkRevoke
-        | Builtin::AdminKey => Err(Refusal::AdminStoreMissing),
-        Builtin::Help if !snapshot.catalog.has("_llm") => Err(Refusal::HelpNotConfigured),
+        | Builtin::AdminKey => Box::pin(admin_keys::answer(builtin, request, services)).await,
+        Builtin::Help => Box::pin(help::answer(request, identity()?, snapshot, services)).await,
         Builtin::Skills => Box::pin(skills::list(&request, identity()?, snapshot, services)).await,
         Builtin::Skill => Box::pin(skills::one(&request, identity()?, snapshot)).await,
         Builtin::SkillBundle => Box::pin(skills::bundle(&request, identity()?, snapshot)).await,
@@ -164,6 +181,5 @@ pub async fn answer(
             ))
             .await
         }
-        Builtin::Help => Err(Refusal::NotImplemented(builtin.label())),
     }
 }

@@ -254,11 +254,18 @@ fn flag(request: &Request, name: &str) -> Result<bool, Refusal> {
 }
 
 /// A JSON body of this shape.
-async fn body<T: DeserializeOwned>(request: Request) -> Result<T, Refusal> {
+pub(super) async fn body<T: DeserializeOwned>(request: Request) -> Result<T, Refusal> {
+    body_within(LONGEST_BODY, request).await
+}
+
+pub(super) async fn body_within<T: DeserializeOwned>(
+    longest: usize,
+    request: Request,
+) -> Result<T, Refusal> {
     if !is_json(&request.parts.headers) {
         return Err(Refusal::NotJson);
     }
-    let text = request.body.read_all(LONGEST_BODY, PATIENCE).await;
+    let text = request.body.read_all(longest, PATIENCE).await;
     let text = text.map_err(|e| match e {
         BodyError::TooLarge(_) => Refusal::TooLarge,
         _ => Refusal::BadRequest,

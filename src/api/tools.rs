@@ -9,7 +9,8 @@ use super::{Reply, Request, Services};
 use crate::auth::Identity;
 use crate::catalog::mcp::Mcp;
 use crate::catalog::{Tool, search};
-use crate::error::Refusal;
+use crate::error::{CallError, Refusal};
+use crate::policy::Test;
 use crate::snapshot::Snapshot;
 
 pub(super) fn list(
@@ -17,25 +18,31 @@ pub(super) fn list(
     identity: &Identity,
     snapshot: &Snapshot,
 ) -> Result<Reply, Refusal> {
-    let (mut provider, mut query) = (None, None);
+    let (mut provider, mut query, mut effects) = (None, None, Vec::new());
     for (name, value) in form_urlencoded::parse(request.query().as_bytes()) {
         match name.as_ref() {
             "provider" => provider = Some(value),
             "search" => query = Some(value),
+            "effect" => effects.push(Test::read_item(&value).map_err(|why| {
+                Refusal::Call(Box::new(CallError::InvalidRequest(format!(
+                    "effect: {why}"
+                ))))
+            })?),
             _ => {}
         }
     }
-    let wanted = |tool: &&_| {
-        let tool: &std::sync::Arc<Tool> = tool;
-        provider
-            .as_ref()
-            .is_none_or(|name| *name == tool.provider.name)
+    let wanted = |tool: &Tool| {
+        let provider = provider.as_ref();
+        provider.is_none_or(|name| *name == tool.provider.name) && tool.has_effects(&effects)
     };
-    let visible = snapshot.catalog.visible(&identity.scopes).filter(wanted);
+    let (catalog, scopes) = (&snapshot.catalog, &identity.scopes);
     let items: Vec<Value> = match query.filter(|query| !query.trim().is_empty()) {
-        None => visible.map(|tool| item(tool, snapshot)).collect(),
+        None => {
+            let visible = catalog.visible(scopes).filter(|tool| wanted(tool));
+            visible.map(|tool| item(tool, snapshot)).collect()
+        }
         Some(query) => {
-            let found = search::search(visible, &query);
+            let found = catalog.search(&query, scopes, wanted, search::MOST);
             found.into_iter().map(|tool| item(tool, snapshot)).collect()
         }
     };
@@ -80,7 +87,7 @@ pub(super) fn one(
         "provider_description": tool.provider.description,
         "examples": tool.examples,
     });
-    if let Some(known) = &tool.effects {
+    if let Some(known) = tool.shown_effects() {
         described["effects"] = json!(known.effects);
         described["effects_source"] = json!(known.source);
     }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Format, mcp_servers, output, permissions, programs};
+use super::{Format, mcp_servers, output, permissions, programs, stored};
 use crate::config::{self, Environment, Flags, Settings};
 use crate::error::{Code, Failure, Problem, Weight};
 use crate::snapshot::Snapshot;
@@ -88,14 +88,21 @@ fn build(
     settings: Settings,
     mut problems: Vec<Problem>,
 ) -> (Vec<Problem>, Vec<Problem>, serde_json::Value) {
-    match Snapshot::build(settings, &crate::keyring::KeptKeys::default()) {
+    let stored = stored::load(&settings).unwrap_or_else(|problem| {
+        problems.push(problem);
+        None
+    });
+    let stored = stored.unwrap_or_default();
+    match Snapshot::build(settings, &crate::keyring::KeptKeys::default(), &stored) {
         Ok(mut built) if problems.is_empty() => {
             let snapshot = &built.snapshot;
+            let unreadable = stored::faults(&stored);
+            let unreadable = unreadable.map(|fault| Problem::new(fault).key("ATI_MASTER_KEY"));
             let mut faults = mcp_servers::faults(snapshot);
             faults.extend(programs::faults(snapshot));
             built
                 .warnings
-                .extend(faults.iter().map(|fault| fault.problem()));
+                .extend(faults.iter().map(|fault| fault.problem()).chain(unreadable));
             let summary = json!({
                 "ati_dir": snapshot.settings.ati_dir,
                 "keyring": snapshot.keyring.source().as_str(),

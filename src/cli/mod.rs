@@ -1,20 +1,23 @@
 //! The command line: parsed arguments, one function per command, and one place that turns its
 //! outcome into an exit code.
 
+mod admin;
 mod agent;
+mod assist;
 mod audit;
 mod auth;
 mod check;
 mod cleanup;
 mod complete;
+mod credential;
 mod demo;
 mod doctor;
 mod edge;
+mod explain;
 mod help;
 mod init;
 mod interrupt;
 mod key;
-mod later;
 mod local;
 mod man;
 mod mcp;
@@ -22,7 +25,9 @@ mod mcp_servers;
 mod new_file;
 mod output;
 mod permissions;
+mod plan;
 mod programs;
+mod prompt;
 mod provider;
 mod proxy;
 mod reference;
@@ -30,11 +35,15 @@ mod reload;
 mod remote;
 mod run;
 mod runfile;
+mod sandbox;
 mod secret_input;
+#[cfg(feature = "sentry")]
+mod sentry;
 mod sign;
 mod skill;
 mod skillati;
 mod status;
+mod stored;
 mod token;
 mod tool;
 mod transport;
@@ -43,6 +52,7 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::builder::{EnumValueParser, TypedValueParser};
 use clap::{FromArgMatches, Parser, Subcommand, ValueEnum};
 use tracing::{debug, error};
 
@@ -63,11 +73,11 @@ pub struct Cli {
         global = true,
         help_heading = help::GLOBAL,
         env = "ATI_OUTPUT",
-        value_enum,
+        value_parser = formats(),
         value_name = "FORMAT",
         hide_env_values = true
     )]
-    output: Option<Format>,
+    output: Option<Printed>,
 
     /// Print JSON, whatever --output says
     #[arg(short = 'J', long, global = true, help_heading = help::GLOBAL)]
@@ -88,6 +98,30 @@ pub enum Format {
     Text,
 }
 
+/// What `--output` says. One type for all commands, because the option is one of all commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Printed {
+    As(Format),
+    /// Only `ati sandbox` prints variables.
+    Variables(sandbox::Layout),
+}
+
+impl Printed {
+    fn format(self) -> Option<Format> {
+        match self {
+            Printed::As(format) => Some(format),
+            Printed::Variables(_) => None,
+        }
+    }
+}
+
+fn formats() -> impl TypedValueParser<Value = Printed> {
+    EnumValueParser::<Format>::new().map(Printed::As)
+}
+
+/// A variable of a sandbox: its name and its value.
+struct Variable(&'static str, String);
+
 #[derive(Subcommand)]
 enum Command {
     /// Run a tool: on this machine, or on the proxy that ATI_PROXY_URL names
@@ -103,6 +137,9 @@ enum Command {
     Auth(auth::Command),
     /// Print the header that signs a request to a proxy
     Sign(sign::Args),
+    /// Say what would become of a call or a request, and why, without doing it
+    #[command(subcommand)]
+    Explain(explain::Command),
     /// Show which tools were called
     #[command(subcommand)]
     Audit(audit::Command),
@@ -123,12 +160,20 @@ enum Command {
     /// Edit the credentials that are stored as plain text
     #[command(subcommand)]
     Key(key::Command),
+    /// Store, list and remove credentials of customers in the database
+    #[command(subcommand)]
+    Credential(credential::Command),
     /// Create, rotate and inspect the sealed keyring of a proxy
     #[command(subcommand)]
     Edge(edge::Command),
     /// Make signing keys; issue, inspect and validate session tokens
     #[command(subcommand)]
     Token(token::Command),
+    /// Print the variables that make a sandbox use a proxy
+    #[command(subcommand)]
+    Sandbox(sandbox::Command),
+    /// Print what to tell an agent about ati, for a system prompt or AGENTS.md
+    Prompt,
     /// Print the version
     Version,
     /// Print a completion script for a shell
@@ -144,19 +189,20 @@ enum Command {
     /// Read skills of a remote catalogue; the same as `ati skill fetch`
     #[command(subcommand)]
     Skillati(skillati::Command),
-    /// Ask which tools to use for a task (not in this version)
-    Assist(later::Words),
-    /// Make and execute plans of several tool calls (not in this version)
-    Plan(later::Words),
+    /// Ask which tools to use for a task, and how
+    Assist(assist::Args),
+    /// Run a plan of several tool calls
+    #[command(subcommand)]
+    Plan(plan::Command),
     /// Serve the tools to MCP clients
     #[command(subcommand)]
     Mcp(mcp::Command),
     /// Show the functions of a Runfile
     #[command(subcommand)]
     Runfile(runfile::Command),
-    /// Manage virtual keys (not in this version)
-    #[command(hide = true)]
-    Admin(later::Words),
+    /// Manage virtual keys, and the master key of the database
+    #[command(subcommand)]
+    Admin(admin::Command),
     /// Print the names that complete a command line, for the scripts of `ati completions`
     #[command(hide = true, name = complete::COMMAND)]
     Complete {
@@ -180,15 +226,19 @@ impl Command {
             | Command::Provider(_)
             | Command::Auth(_)
             | Command::Sign(_)
+            | Command::Explain(_)
             | Command::Audit(_)
             | Command::Init(_)
             | Command::Key(_)
+            | Command::Credential(_)
             | Command::Token(_)
             | Command::Check(_)
             | Command::Status(_)
             | Command::Reload(_)
             | Command::Doctor(_)
             | Command::Edge(_)
+            | Command::Sandbox(_)
+            | Command::Prompt
             | Command::Version
             | Command::Completions { .. }
             | Command::Man(_)
@@ -216,8 +266,12 @@ impl Command {
             | Command::Key(_)
             | Command::Mcp(_)
             | Command::Skill(_)
+            | Command::Assist(_)
+            | Command::Plan(_)
             | Command::Token(_) => true,
             Command::Proxy(_)
+            | Command::Explain(_)
+            | Command::Credential(_)
             | Command::Sign(_)
             | Command::Status(_)
             | Command::Reload(_)
@@ -225,13 +279,13 @@ impl Command {
             | Command::Doctor(_)
             | Command::Demo(_)
             | Command::Edge(_)
+            | Command::Sandbox(_)
+            | Command::Prompt
             | Command::Version
             | Command::Completions { .. }
             | Command::Complete { .. }
             | Command::Man(_)
             | Command::Skillati(_)
-            | Command::Assist(_)
-            | Command::Plan(_)
             | Command::Runfile(_)
             | Command::Admin(_)
             | Command::Reference(_) => false,
@@ -275,27 +329,31 @@ pub fn run(cli: Cli) -> ExitCode {
     let asked = if cli.json {
         Some(Format::Json)
     } else {
-        cli.output
+        cli.output.and_then(Printed::format)
     };
     let without_words = asked.unwrap_or(Format::Json);
     let format = without_words;
     let (format, verbose) = match &cli.command {
         Command::Run(args) => args.options(format, cli.verbose),
+        Command::Assist(args) => args.options(format, cli.verbose),
         _ => (format, cli.verbose),
     };
     let audience = cli.command.audience();
     if let Some(audience) = audience {
         telemetry::init(audience, verbose);
     }
+    #[cfg(feature = "sentry")]
+    let sentry = sentry::start();
     if cli.command.creates_ati_dir() {
         init::ensure(&config::ati_dir());
     }
     let outcome = match cli.command {
         Command::Run(args) => run::run(&args, [format, without_words], verbose),
-        Command::Tool(command) => tool::run(command, format),
+        Command::Tool(command) => tool::run(command, format, asked),
         Command::Provider(command) => provider::run(command, asked),
         Command::Auth(auth::Command::Status) => auth::status(format, asked),
         Command::Sign(args) => sign::run(&args, asked),
+        Command::Explain(command) => explain::run(&command, format),
         Command::Audit(command) => audit::run(command, asked),
         Command::Proxy(args) => proxy::run(args),
         Command::Status(args) => status::run(&args, format),
@@ -305,8 +363,14 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Demo(args) => demo::run(&args, asked),
         Command::Init(args) => init::run(&args, asked),
         Command::Key(command) => key::run(command, asked),
+        Command::Credential(command) => credential::run(command, asked),
         Command::Edge(command) => edge::run(command, asked),
         Command::Token(command) => token::run(command, asked),
+        Command::Sandbox(command) => sandbox::run(command, cli.json),
+        Command::Prompt => {
+            prompt::run(asked);
+            Ok(0)
+        }
         Command::Version => {
             version(asked);
             Ok(0)
@@ -319,17 +383,19 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Man(args) => man::run(&args),
         Command::Skill(command) => skill::run(command, asked),
         Command::Skillati(command) => skillati::run(command, format),
-        Command::Assist(words) => words.refuse("ati assist"),
-        Command::Plan(words) => words.refuse("ati plan"),
+        Command::Assist(args) => assist::run(&args, asked),
+        Command::Plan(command) => plan::run(&command, asked),
         Command::Mcp(command) => mcp::run(&command),
         Command::Runfile(command) => runfile::run(&command),
-        Command::Admin(words) => words.refuse("ati admin"),
+        Command::Admin(command) => admin::run(command, asked),
         Command::Reference(args) => reference::run(&args),
     };
     let code = match outcome.and_then(|code| output::finish().map(|()| code)) {
         Ok(code) => code,
         Err(failure) => report(&failure, audience, format, verbose),
     };
+    #[cfg(feature = "sentry")]
+    drop(sentry);
     telemetry::flush();
     ExitCode::from(code)
 }

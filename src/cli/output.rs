@@ -50,6 +50,17 @@ pub fn line(text: &str) {
     written(writeln!(io::stdout().lock(), "{text}"));
 }
 
+/// A part of a longer text, at once.
+pub fn piece(text: &str) {
+    let mut out = io::stdout().lock();
+    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+}
+
+/// Whether a person reads along.
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// A text as it is, without a line break behind it; except on a terminal, where the next prompt
 /// would follow it.
 pub fn exact(text: &str) {
@@ -235,6 +246,9 @@ pub fn structured_error(failure: &Failure, chain: Option<&Vec<String>>) {
     }
     if let Some(hint) = &failure.hint {
         error["hint"] = serde_json::json!(hint);
+    }
+    if let Some(confirmation) = &failure.confirmation {
+        error["confirmation"] = serde_json::json!(confirmation);
     }
     if let Some(chain) = chain {
         error["chain"] = serde_json::json!(chain);

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use super::assist;
 use super::file_failure;
 use crate::config::{VARIABLES, fields};
 use crate::error::{Code, Failure};
@@ -61,7 +62,9 @@ fn environment() -> String {
     let mut text = format!(
         "{MADE}# Environment variables\n\n| Variable | Default | Meaning |\n|---|---|---|\n"
     );
-    for (name, default, meaning) in VARIABLES {
+    let mut all = [VARIABLES, assist::VARIABLES].concat();
+    all.sort();
+    for (name, default, meaning) in all {
         let _ = writeln!(text, "| `{name}` | {default} | {meaning} |");
     }
     text

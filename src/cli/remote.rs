@@ -1,14 +1,15 @@
 //! Commands through a proxy: the client for the server that `ATI_PROXY_URL` names.
 
+mod clock;
 mod exchange;
 mod receive;
 mod refused;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, DATE};
-use http::{HeaderMap, Method};
+use http::Method;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -30,6 +31,7 @@ use crate::config;
 use crate::egress::{self, ClientIdentity};
 use crate::error::{Code, Failure, UpstreamFault};
 use crate::request_id::RequestId;
+use crate::telemetry::otel::{Traceparent, traceparent};
 use exchange::Prepared;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -40,6 +42,8 @@ pub struct Remote {
     /// An MCP server of the caller's own, sent as `X-Ati-Upstream-Url`.
     upstream_url: Option<String>,
     timeout: Duration,
+    /// The token of a confirmation, for the call that is made.
+    confirm: Option<String>,
 }
 
 /// What the proxy is shown about the caller.
@@ -82,6 +86,8 @@ struct CallBody<'a> {
     args: &'a RawValue,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     raw_args: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    confirm: Option<&'a str>,
 }
 
 /// An HTTP response of the proxy.
@@ -130,6 +136,7 @@ impl Remote {
             },
             upstream_url: None,
             timeout: TIMEOUT,
+            confirm: None,
         }))
     }
 
@@ -143,6 +150,25 @@ impl Remote {
         let named = config::mcp_url_env(ati_dir, tool);
         let url = named.and_then(|name| std::env::var(name).ok());
         self.upstream_url = url.filter(|url| !url.trim().is_empty());
+        self
+    }
+
+    pub fn confirmed(self, confirm: Option<String>) -> Self {
+        Remote { confirm, ..self }
+    }
+
+    /// The body of a call without words.
+    pub fn call_body(&self, tool: &str, args: &Value) -> Value {
+        let mut body = serde_json::json!({"tool_name": tool, "args": args});
+        if let Some(token) = &self.confirm {
+            body["confirm"] = token.as_str().into();
+        }
+        body
+    }
+
+    /// With another token than the session's.
+    pub fn with_token(mut self, token: String) -> Self {
+        self.caller.token = Some(token);
         self
     }
 
@@ -180,6 +206,7 @@ impl Remote {
             tool_name: tool,
             args,
             raw_args: words,
+            confirm: self.confirm.as_deref(),
         };
         let body = serde_json::to_string(&body)
             .map_err(|e| Failure::new(Code::ExecutionFailed, "the call").because(e))?;
@@ -225,6 +252,23 @@ impl Remote {
         }
         serde_json::from_str(&answer.body)
             .map_err(|e| not_json("Proxy request failed: its answer is not JSON", e))
+    }
+
+    /// One question in JSON, and its answer.
+    pub fn post_json(&self, path: &str, body: String) -> Result<Value, Failure> {
+        let answer = self.ask(Method::POST, path, &[], Some(body))?;
+        if answer.status != 200 {
+            return Err(answer.failure(&self.caller));
+        }
+        serde_json::from_str(&answer.body)
+            .map_err(|e| not_json("Proxy request failed: its answer is not JSON", e))
+    }
+
+    /// With this token where there is no other.
+    pub fn with_token_or(mut self, token: Option<&str>) -> Self {
+        let token = || token.map(str::to_owned);
+        self.caller.token = self.caller.token.or_else(token);
+        self
     }
 
     pub fn tool(&self, name: &str) -> Result<Value, Failure> {
@@ -299,13 +343,16 @@ impl Remote {
         });
         let mut request = client.request(method, url);
         if let Some(token) = &self.caller.token {
-            request = request.bearer_auth(token);
+            request = request.header(AUTHORIZATION, session::authorization(token));
         }
         if let Some(signature) = signature {
             request = request.header(signature::HEADER, signature);
         }
         if let Some(url) = &self.upstream_url {
             request = request.header("x-ati-upstream-url", url.trim());
+        }
+        if let Some(parent) = trace_of_environment() {
+            request = request.header(traceparent::HEADER, parent.text().as_str());
         }
         request
     }
@@ -350,20 +397,10 @@ pub struct Unanswered {
     pub is_unsent: bool,
 }
 
-/// By how many seconds the clock that wrote `Date` is ahead. Nothing is known about where between
-/// the two local times the answer was made, so within them, and the second that `Date` cuts off,
-/// the clocks agree.
-fn clock_ahead(headers: &HeaderMap, sent: u64, received: u64) -> Option<i64> {
-    let date = httpdate::parse_http_date(headers.get(DATE)?.to_str().ok()?).ok()?;
-    let theirs = i64::try_from(date.duration_since(UNIX_EPOCH).ok()?.as_secs()).ok()?;
-    let (sent, received) = (i64::try_from(sent).ok()?, i64::try_from(received).ok()?);
-    Some(if theirs < sent - 1 {
-        theirs - sent
-    } else if theirs > received + 1 {
-        theirs - received
-    } else {
-        0
-    })
+/// The trace that the command belongs to, as programs tell each other by this variable. Without a
+/// span of its own: a command exports nothing.
+fn trace_of_environment() -> Option<Traceparent> {
+    Traceparent::parse(std::env::var("TRACEPARENT").ok()?.trim().as_bytes())
 }
 
 fn no_answer(error: reqwest::Error, tls: bool) -> Failure {
@@ -437,27 +474,5 @@ fn token(name: &str) -> (Option<String>, Option<String>) {
             tracing::debug!(error = %e, "{name} can't be read");
             (None, Some(e.to_string()))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn clock_of_an_answer_made_while_it_was_waited_for_agrees() {
-        let at = |seconds: u64| {
-            let date = UNIX_EPOCH + Duration::from_secs(seconds);
-            let mut headers = HeaderMap::new();
-            let text = httpdate::fmt_http_date(date);
-            headers.insert(DATE, text.parse().unwrap());
-            clock_ahead(&headers, 1000, 1005)
-        };
-        for agreeing in [999, 1000, 1003, 1006] {
-            assert_eq!(at(agreeing), Some(0), "{agreeing}");
-        }
-        assert_eq!(at(900), Some(-100));
-        assert_eq!(at(1105), Some(100));
-        assert_eq!(clock_ahead(&HeaderMap::new(), 1000, 1005), None);
     }
 }

@@ -1,10 +1,13 @@
 //! `ati token`: signing keys and session tokens.
 
+mod delegation;
+mod rotate;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use serde_json::json;
+use serde_json::{Value, json};
 use tracing::{error, info, warn};
 use zeroize::Zeroizing;
 
@@ -18,6 +21,8 @@ use crate::auth::token::{
 use crate::clock::unix_now;
 use crate::config::{self, Environment, Flags};
 use crate::error::{Code, Failure, Problem};
+use crate::keyring::customer::parse_id;
+use delegation::Delegation;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -28,7 +33,9 @@ pub enum Command {
         algorithm: Algorithm,
     },
     /// Sign a token and print it
-    Issue(Issue),
+    Issue(Box<Issue>),
+    /// Keep a fresh token in a file until told to stop
+    RotateFile(Box<rotate::RotateFile>),
     /// Print the claims of a token without verifying it
     Inspect {
         /// The token; - reads it from standard input, which keeps it out of `ps`
@@ -103,15 +110,19 @@ pub struct Issue {
     #[arg(long)]
     sandbox_id: Option<String>,
 
-    /// The tenant whose credentials its calls use
-    #[arg(long)]
+    /// The customer whose credentials its calls use
+    #[arg(long, value_parser = parse_id)]
     customer_id: Option<String>,
+
+    #[command(flatten)]
+    delegation: Delegation,
 }
 
 pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
     match command {
         Command::Keygen { algorithm } => keygen(algorithm, asked),
-        Command::Issue(args) => issue(args, asked),
+        Command::Issue(args) => issue(&args, asked),
+        Command::RotateFile(args) => rotate::run(&args, asked),
         Command::Inspect { token } => inspect(&given(token)?),
         Command::Validate { token, key } => validate(&given(token)?, &key, asked),
     }
@@ -159,38 +170,50 @@ fn given(token: String) -> Result<Zeroizing<String>, Failure> {
     }
 }
 
-fn issue(args: Issue, asked: Option<Format>) -> Result<u8, Failure> {
-    let now = unix_now();
-    for scope in args.scope.split_whitespace() {
-        if let Some(doubt) = doubtful(scope) {
-            warn!("--scope: {doubt}");
-        }
-    }
-    let claims = Claims {
-        iss: args.iss.or_else(|| Environment::read().issuer),
-        sub: args.sub,
-        aud: args.aud,
-        iat: now,
-        exp: now.saturating_add(args.ttl),
-        jti: Some(uuid::Uuid::new_v4().to_string()),
-        scope: args.scope,
-        job_id: args.job_id,
-        sandbox_id: args.sandbox_id,
-        ati: Some(Namespace {
-            v: 1,
-            rate: args.rate.into_iter().collect::<BTreeMap<_, _>>(),
-            customer_id: args.customer_id,
-        }),
-    };
-    let token = signer(&args.key)?
-        .issue_as(&claims, args.kid.as_deref().unwrap_or(KEY_ID))
-        .map_err(|e| Failure::new(Code::ExecutionFailed, "the token can't be signed").because(e))?;
+fn issue(args: &Issue, asked: Option<Format>) -> Result<u8, Failure> {
+    warn_of_doubtful(&args.scope);
+    let (token, claims) = mint(args)?;
     output::lines_or_value(
         asked,
         || output::line(&token),
-        || json!({"token": token, "sub": claims.sub, "scope": claims.scope, "exp": claims.exp}),
+        || {
+            let [sub, scope, exp] = ["sub", "scope", "exp"].map(|name| &claims[name]);
+            json!({"token": token, "sub": sub, "scope": scope, "exp": exp})
+        },
     );
     Ok(0)
+}
+
+/// A new token of these flags, and what it says.
+fn mint(args: &Issue) -> Result<(String, Value), Failure> {
+    let now = unix_now();
+    let claims = Claims {
+        iss: args.iss.clone().or_else(|| Environment::read().issuer),
+        sub: args.sub.clone(),
+        aud: args.aud.clone(),
+        iat: now,
+        exp: now.saturating_add(args.ttl),
+        jti: Some(uuid::Uuid::new_v4().to_string()),
+        scope: args.scope.clone(),
+        job_id: args.job_id.clone(),
+        sandbox_id: args.sandbox_id.clone(),
+        ati: Some(Namespace {
+            v: 1,
+            rate: args.rate.iter().cloned().collect::<BTreeMap<_, _>>(),
+            customer_id: args.customer_id.clone(),
+        }),
+    };
+    let claims = args.delegation.apply(claims, &args.key)?;
+    let token = signer(&args.key)?
+        .issue_as(&claims, args.kid.as_deref().unwrap_or(KEY_ID))
+        .map_err(|e| Failure::new(Code::ExecutionFailed, "the token can't be signed").because(e))?;
+    Ok((token, claims))
+}
+
+fn warn_of_doubtful(scopes: &str) {
+    for doubt in scopes.split_whitespace().filter_map(doubtful) {
+        warn!("--scope: {doubt}");
+    }
 }
 
 fn inspect(token: &str) -> Result<u8, Failure> {
@@ -239,8 +262,8 @@ fn validate(token: &str, key: &KeyArgs, asked: Option<Format>) -> Result<u8, Fai
 }
 
 /// Why a scope allows less than its issuer may think.
-fn doubtful(scope: &str) -> Option<String> {
-    const KINDS: [&str; 2] = ["tool:", "skill:"];
+pub(super) fn doubtful(scope: &str) -> Option<String> {
+    const KINDS: [&str; 3] = ["tool:", "skill:", "category:"];
     let known = scope == "*" || scope == "help";
     if known || KINDS.iter().any(|kind| scope.starts_with(kind)) {
         return None;
@@ -254,14 +277,14 @@ fn doubtful(scope: &str) -> Option<String> {
         None => None,
     };
     Some(format!(
-        "'{scope}' is no scope that ati knows (tool:…, skill:…, help, *){}",
+        "'{scope}' is no scope that ati knows (tool:…, skill:…, category:…, help, *){}",
         offer.unwrap_or_default()
     ))
 }
 
 /// The signing key: of `--key`, `--secret`, the environment, then config.toml. A private key wins
 /// over a shared secret.
-fn signer(args: &KeyArgs) -> Result<Signer, Failure> {
+pub(super) fn signer(args: &KeyArgs) -> Result<Signer, Failure> {
     if let Some(path) = &args.key {
         let text = read(path)?;
         return PrivateKey::from_pem(&text)
@@ -315,7 +338,7 @@ fn verification_key(args: &KeyArgs, env: &Environment) -> Result<VerificationKey
 pub(super) fn configured_key(env: &Environment) -> Result<Option<VerificationKey>, Failure> {
     // The folder is the command's own to create, and the database isn't used.
     let env = Environment {
-        database_url: false,
+        database_url: None,
         ati_dir_named: false,
         ..env.clone()
     };
@@ -354,7 +377,7 @@ fn unusable(error: KeyError) -> Failure {
     Failure::from_error(Code::ExecutionFailed, error)
 }
 
-fn parse_ttl(text: &str) -> Result<u64, String> {
+pub(super) fn parse_ttl(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.char_indices().next_back() {
         Some((at, 's')) => (&text[..at], 1),
         Some((at, 'm')) => (&text[..at], 60),
@@ -370,7 +393,7 @@ fn parse_ttl(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "seconds, or a number with s, m, h or d, like 3h".to_owned())
 }
 
-fn parse_rate(text: &str) -> Result<(String, String), String> {
+pub(super) fn parse_rate(text: &str) -> Result<(String, String), String> {
     let (pattern, spec) = text.rsplit_once('=').ok_or("like tool:github:*=10/hour")?;
     if pattern.is_empty() {
         return Err("the pattern is empty".to_owned());
@@ -409,7 +432,14 @@ mod tests {
 
     #[test]
     fn scope_of_an_unknown_kind_is_doubtful() {
-        for good in ["*", "help", "tool:github:*", "skill:research-*", "tool:x"] {
+        for good in [
+            "*",
+            "help",
+            "tool:github:*",
+            "skill:research-*",
+            "tool:x",
+            "category:search",
+        ] {
             assert_eq!(doubtful(good), None);
         }
         let typo = doubtful("tol:*").unwrap();

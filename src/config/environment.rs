@@ -2,15 +2,19 @@
 
 use std::env::VarError;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
+use super::OtlpVariables;
 use super::jwt::{JwtSettings, KeySource};
+use super::{master_keys, paths};
 use crate::auth::token::{DEFAULT_AUDIENCE, Expectations};
 use crate::egress::{Allowlist, Guard};
 use crate::error::Problem;
 use crate::keyring::Secret;
+use crate::keyring::stored::MasterKeys;
 
 /// Bytes of a captured file, where `ATI_CLI_MAX_OUTPUT_BYTES` doesn't say.
 pub(super) const MAX_CAPTURED_BYTES: u64 = 500 << 20;
@@ -46,7 +50,8 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "ATI_DB_URL",
         "unset",
-        "Database for virtual keys. Not in this build, which refuses to start where it is set.",
+        "The store of virtual keys, customers' credentials and the call log: `sqlite:<path of a file>` \
+         or `postgres://…`. Unset or blank: there is none.",
     ),
     (
         "ATI_DIR",
@@ -107,6 +112,21 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
         "File with the one-shot key that opens `keyring.enc`; removed when it is read.",
     ),
     (
+        "ATI_MASTER_KEY",
+        "unset",
+        "Base64 of 32 bytes: what credentials in the database are encrypted with.",
+    ),
+    (
+        "ATI_MASTER_KEY_<ID>",
+        "unset",
+        "Further master keys, for rows that were encrypted with them.",
+    ),
+    (
+        "ATI_MASTER_KEY_ACTIVE",
+        "`ATI_MASTER_KEY`, else `m1`",
+        "The `<ID>` of the master key that new rows are encrypted with.",
+    ),
+    (
         "ATI_OUTPUT",
         "`json`",
         "Default of `--output`: `json`, `table` or `text`.",
@@ -163,15 +183,42 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
          `warn`: they can, and each time is logged.",
     ),
     (
+        "ENVIRONMENT_TIER",
+        "unset",
+        "`deployment.environment` of spans and metrics. Sentry gets events from `production`, \
+         `staging` and `demo` only.",
+    ),
+    (
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "unset",
+        "Base URL of an OpenTelemetry collector. Unset: nothing is exported. docs/OTEL.md has the \
+         other variables of OTLP.",
+    ),
+    (
+        "OTEL_SERVICE_NAME",
+        "`SERVICE_NAME`, else `ati-proxy`",
+        "`service.name` of spans and metrics.",
+    ),
+    (
         "RUST_LOG",
         "`info`",
         "Log filter, in the syntax of tracing's EnvFilter.",
+    ),
+    (
+        "SENTRY_DSN",
+        "`GREP_SENTRY_DSN`",
+        "Where errors go, in builds with the feature `sentry`.",
     ),
     (
         "SSL_CERT_FILE",
         "the system's",
         "PEM file with the certificate authorities that are trusted, instead of the system's. \
          For a proxy with a certificate of your own authority.",
+    ),
+    (
+        "TRACEPARENT",
+        "unset",
+        "The trace that a command belongs to, which it tells the proxy.",
     ),
 ];
 
@@ -184,7 +231,10 @@ pub struct Environment {
     pub insecure: bool,
     pub key_file: PathBuf,
     pub admin_token: Option<Secret>,
-    pub database_url: bool,
+    /// `ATI_MASTER_KEY`, and those with an id behind it.
+    pub master_keys: Arc<MasterKeys>,
+    /// `ATI_DB_URL`. It may hold a password.
+    pub database_url: Option<Secret>,
     pub public_key: Option<OsString>,
     pub secret: Option<Zeroizing<String>>,
     pub issuer: Option<String>,
@@ -201,6 +251,8 @@ pub struct Environment {
     pub skill_registry: SkillRegistryVariables,
     /// `ATI_SHORT_WAY`.
     pub short_way: bool,
+    /// None where no spans and metrics are exported.
+    pub otlp: Option<OtlpVariables>,
     pub problems: Vec<Problem>,
     pub warnings: Vec<Problem>,
 }
@@ -224,7 +276,8 @@ impl Default for Environment {
             insecure: false,
             key_file: PathBuf::from("/run/ati/.key"),
             admin_token: None,
-            database_url: false,
+            master_keys: Arc::default(),
+            database_url: None,
             public_key: None,
             secret: None,
             issuer: None,
@@ -237,6 +290,7 @@ impl Default for Environment {
             max_captured_bytes: MAX_CAPTURED_BYTES,
             skill_registry: SkillRegistryVariables::default(),
             short_way: true,
+            otlp: None,
             problems: Vec::new(),
             warnings: Vec::new(),
         }
@@ -258,9 +312,9 @@ impl Environment {
         let mut no_hosts = false;
         let mut filled = |name: &str| text(name).filter(|value| !value.trim().is_empty());
         let mut env = Environment {
-            ati_dir: ati_dir(),
-            ati_dir_named: self::filled("ATI_DIR").is_some(),
-            database_url: filled("ATI_DB_URL").is_some(),
+            ati_dir: paths::ati_dir(),
+            ati_dir_named: paths::filled("ATI_DIR").is_some(),
+            database_url: filled("ATI_DB_URL").and_then(|url| Secret::new(url.as_bytes()).ok()),
             admin_token: filled("ATI_ADMIN_TOKEN")
                 .and_then(|token| Secret::new(token.as_bytes()).ok()),
             issuer: filled("ATI_JWT_ISSUER"),
@@ -277,17 +331,16 @@ impl Environment {
         if let Some(path) = filled("ATI_KEY_FILE") {
             env.key_file = path.into();
         }
-        let otlp = ["", "_TRACES", "_METRICS"]
-            .map(|signal| format!("OTEL_EXPORTER_OTLP{signal}_ENDPOINT"));
-        if let Some(name) = otlp.iter().find(|name| filled(name).is_some()) {
-            env.warnings.push(
-                Problem::new("OTLP export is not part of this build; nothing is sent").key(name),
-            );
-        }
-        if filled("SENTRY_DSN").is_some() {
-            env.warnings.push(
-                Problem::new("Sentry is not part of this build; nothing is sent").key("SENTRY_DSN"),
-            );
+        let mut warnings = std::mem::take(&mut env.warnings);
+        env.otlp = OtlpVariables::read(&mut filled, &mut warnings);
+        env.warnings = warnings;
+        let dsn = ["SENTRY_DSN", "GREP_SENTRY_DSN"];
+        if let Some(name) = dsn.into_iter().find(|name| filled(name).is_some())
+            && !cfg!(feature = "sentry")
+        {
+            let message = "Sentry is not part of this build (cargo build --features sentry); \
+                           nothing is sent";
+            env.warnings.push(Problem::new(message).key(name));
         }
         env.audit_file = filled("ATI_AUDIT_FILE").map(PathBuf::from);
         let captured = captured_bytes(filled("ATI_CLI_MAX_OUTPUT_BYTES").as_deref());
@@ -320,6 +373,10 @@ impl Environment {
         // Set but empty is kept: it must refuse to start, not turn authentication off.
         env.public_key = std::env::var_os("ATI_JWT_PUBLIC_KEY");
         env.secret = text("ATI_JWT_SECRET").map(Zeroizing::new);
+        match master_keys::read() {
+            Ok(keys) => env.master_keys = Arc::new(keys),
+            Err(wrong) => problems.extend(wrong),
+        }
         if no_hosts {
             problems.push(Problem::new("it names no host").key("ATI_DOWNLOAD_ALLOWLIST"));
         }
@@ -393,66 +450,6 @@ fn captured_bytes(text: Option<&str>) -> Option<u64> {
         Ok(bytes) => Some(bytes),
         Err(_) => None,
     }
-}
-
-/// `ATI_DIR`, then `~/.ati`, then `.ati`.
-pub fn ati_dir() -> PathBuf {
-    if let Some(dir) = filled("ATI_DIR") {
-        return dir.into();
-    }
-    filled("HOME").map_or_else(
-        || PathBuf::from(".ati"),
-        |home| PathBuf::from(home).join(".ati"),
-    )
-}
-
-/// A path in which `~` stands for the home folder.
-pub fn with_home(path: &str) -> PathBuf {
-    let below = match path {
-        "~" => Some(""),
-        path => path.strip_prefix("~/"),
-    };
-    match (below, filled("HOME")) {
-        (Some(below), Some(home)) => PathBuf::from(home).join(below),
-        _ => PathBuf::from(path),
-    }
-}
-
-/// A path of a manifest: `~` is the home folder, and a relative one begins at the manifest's.
-pub fn expanded_path(path: &str, manifest: &Path) -> PathBuf {
-    let folder = manifest.parent().unwrap_or(Path::new(""));
-    let path = folder.join(with_home(path.trim()));
-    std::path::absolute(&path).unwrap_or(path)
-}
-
-/// Where tools that describe themselves by CMP are: `CMP_TOOL_PATH`, the user's, the machine's.
-pub fn cmp_folders() -> Vec<PathBuf> {
-    let named = filled("CMP_TOOL_PATH").unwrap_or_default();
-    let named = named.split(':').filter(|path| !path.is_empty());
-    let usual = ["~/.cmp/tools", "/usr/local/share/cmp/tools"];
-    let mut folders: Vec<PathBuf> = Vec::new();
-    for path in named.chain(usual).map(with_home) {
-        if path.is_absolute() && !folders.contains(&path) {
-            folders.push(path);
-        }
-    }
-    folders
-}
-
-/// `agent-tools` in a folder of the XDG Base Directory Specification: the variable's, or else the
-/// one below the home folder. Relative paths don't count.
-pub fn agent_tools(variable: &str, below_home: &str) -> Option<PathBuf> {
-    let absolute = |path: PathBuf| Some(path).filter(|path| path.is_absolute());
-    let named = filled(variable).map(PathBuf::from).and_then(absolute);
-    let usual = || filled("HOME").map(|home| PathBuf::from(home).join(below_home));
-    let folder = named.or_else(|| usual().and_then(absolute))?;
-    Some(folder.join("agent-tools"))
-}
-
-fn filled(name: &str) -> Option<String> {
-    std::env::var(name)
-        .ok()
-        .filter(|value| !value.trim().is_empty())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ const KEYRING: &str = "Keyring";
 const REQUESTS: &str = "Routes and signatures";
 
 /// The flags of `ati proxy` and `ati check`.
-#[derive(Debug, Clone, Default, clap::Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
 pub struct Flags {
     /// TCP port; 0 lets the system choose [default: 8090]
     #[arg(long, help_heading = LISTENING)]
@@ -36,7 +36,7 @@ pub struct Flags {
     #[arg(long, help_heading = KEYRING)]
     pub allow_empty_keyring: bool,
 
-    /// Accepted for start lines of existing deployments: this version has no database to migrate
+    /// Make the tables of the database in ATI_DB_URL, or bring them up to date, before the start
     #[arg(long, help_heading = FILES)]
     pub migrate: bool,
 

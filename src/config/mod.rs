@@ -10,11 +10,15 @@ mod handler;
 mod jwt;
 mod lines;
 mod manifest;
+mod master_keys;
+mod otlp;
+mod paths;
 pub mod provider;
 mod section;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use cached::{CachedProvider, path as cached_provider};
@@ -23,12 +27,10 @@ pub use conf::listener::{
     Address, EDGE, Listener, MOST_LISTENERS, Peer, Tls, TrustedProxies, check as check_listeners,
 };
 pub use conf::{
-    AuditSettings, FileSettings, KeyringSettings, Limits, LogFormat, LogSettings, McpSettings,
-    SkillRegistrySettings, SkillsOffer,
+    AssistSettings, AuditSettings, FileSettings, KeyringSettings, Limits, LogFormat, LogSettings,
+    McpSettings, SkillRegistrySettings, SkillsOffer, StoreSettings,
 };
-pub use environment::{
-    Environment, VARIABLES, agent_tools, ati_dir, cmp_folders, expanded_path, with_home,
-};
+pub use environment::{Environment, VARIABLES};
 pub use flags::Flags;
 pub use handler::HandlerKind;
 pub use jwt::{JwtSettings, KeySource, private_key_of_config, private_key_of_environment};
@@ -37,6 +39,8 @@ pub use manifest::{
     LONGEST_PROVIDER_NAME, ManifestFile, Origin, is_provider_name, mcp_url_env, read_manifest,
     read_manifests, session_token_env,
 };
+pub use otlp::OtlpVariables;
+pub use paths::{agent_tools, ati_dir, cmp_folders, expanded_path, with_home};
 pub use section::{Section, nearest, offer};
 
 use conf::{Conf, ServerSettings, default_upgrade_socket};
@@ -45,12 +49,16 @@ use crate::auth::signature;
 use crate::egress::{self, Guard};
 use crate::error::Problem;
 use crate::keyring::Secret;
+use crate::keyring::stored::MasterKeys;
+use crate::policy::Policy;
+use crate::store;
 
 /// Below `ati_dir`, unless `ATI_AUDIT_FILE` names another file.
 pub const AUDIT_FILE: &str = "audit.jsonl";
 
 /// Everything that the server needs to know, checked. Credentials and verification keys are named
-/// here and loaded with the snapshot; the admin token is the one secret that is held here.
+/// here and loaded with the snapshot; the admin token and the database's URL are the secrets that
+/// are held here.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub ati_dir: PathBuf,
@@ -59,6 +67,8 @@ pub struct Settings {
     pub listeners: Vec<Listener>,
     pub trusted_proxies: TrustedProxies,
     pub admin: Option<SocketAddr>,
+    /// Whether callers' listeners have `/admin/keys`, too.
+    pub keys_on_edge: bool,
     /// Tools may be open to every caller beyond loopback: the operator said so.
     pub insecure: bool,
     /// Where a successor asks for the listeners.
@@ -80,11 +90,21 @@ pub struct Settings {
     pub signature: signature::Settings,
     pub jwt: Option<JwtSettings>,
     pub admin_token: Option<Secret>,
+    /// What credentials in the database are encrypted with.
+    pub master_keys: Arc<MasterKeys>,
+    /// The store. None: there is none.
+    pub database_url: Option<Secret>,
+    /// The start makes the store's tables.
+    pub migrate: bool,
+    pub store: StoreSettings,
     pub limits: Limits,
     pub log: LogSettings,
     pub audit: AuditSettings,
     pub mcp: McpSettings,
     pub skill_registry: SkillRegistrySettings,
+    pub assist: AssistSettings,
+    /// What callers may do, by what tools do.
+    pub policy: Policy,
     /// For the operator to read; none of them stops a start.
     pub warnings: Vec<Problem>,
 }
@@ -151,7 +171,14 @@ fn compose(
         let message = "it is more than [files] spool_bytes, beyond which every file is refused";
         warnings.push(Problem::new(message).key("ATI_CLI_MAX_OUTPUT_BYTES"));
     }
-    check_database(flags, env, problems, &mut warnings);
+    if flags.migrate && env.database_url.is_none() {
+        let message = "there is no database to migrate: ATI_DB_URL isn't set";
+        warnings.push(Problem::new(message).key("--migrate"));
+    }
+    if let Some(Err(e)) = env.database_url.as_ref().map(store::check_url) {
+        problems.push(Problem::new(e.to_string()).about("ATI_DB_URL"));
+    }
+    let keys_on_edge = conf.admin.keys_on_edge.unwrap_or(true);
     let ServerSettings {
         listeners,
         trusted_proxies,
@@ -168,6 +195,7 @@ fn compose(
         listeners,
         trusted_proxies,
         admin,
+        keys_on_edge,
         insecure: insecure || env.insecure,
         upgrade_socket,
         ready_file: flags.ready_file.clone(),
@@ -194,11 +222,17 @@ fn compose(
             .unwrap_or_else(|| ati_dir.join(AUDIT_FILE)),
         jwt: conf.jwt.resolve(env, path, of_config_toml, &mut warnings),
         admin_token: env.admin_token.clone(),
+        master_keys: env.master_keys.clone(),
+        database_url: env.database_url.clone(),
+        migrate: flags.migrate,
+        store: conf.store.resolve(),
         limits: conf.limits.resolve(),
         log: conf.log.resolve(),
         audit: conf.audit.resolve(),
         mcp: conf.mcp.resolve(path, problems),
         skill_registry: conf.skill_registry.resolve(&env.skill_registry),
+        assist: conf.assist.resolve(),
+        policy: conf.policy.resolve(),
         ati_dir,
         warnings,
     }
@@ -226,22 +260,6 @@ pub fn upgrade_socket(ati_dir: &Path, conf: Option<&Path>) -> (PathBuf, Vec<Prob
 
 fn ati_dir_of(flags: &Flags, env: &Environment) -> PathBuf {
     flags.ati_dir.clone().unwrap_or_else(|| env.ati_dir.clone())
-}
-
-/// A database holds keys of callers: one that this build can't use is refused instead of ignored.
-fn check_database(
-    flags: &Flags,
-    env: &Environment,
-    problems: &mut Vec<Problem>,
-    warnings: &mut Vec<Problem>,
-) {
-    if env.database_url {
-        let message = "persistence is not part of this build: unset it, or rebuild with \
-                       --features db where a version has it";
-        problems.push(Problem::new(message).key("ATI_DB_URL"));
-    } else if flags.migrate {
-        warnings.push(Problem::new("there is no database to migrate").key("--migrate"));
-    }
 }
 
 /// Reads a TOML file as a table.
@@ -413,16 +431,14 @@ audiences = []
     }
 
     #[test]
-    fn database_url_is_refused() {
+    fn database_url_of_an_unknown_engine_is_refused() {
         let env = Environment {
-            database_url: true,
+            database_url: Secret::new(b"mysql://u:planted-password@db/x").ok(),
             ..Environment::default()
         };
         let problems = resolve(&Flags::default(), &env).unwrap_err();
-        assert!(
-            problems[0]
-                .to_string()
-                .contains("rebuild with --features db")
-        );
+        let text = problems[0].to_string();
+        assert!(text.contains("sqlite:<path of a file>"), "{text}");
+        assert!(!text.contains("planted"), "{text}");
     }
 }

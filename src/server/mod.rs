@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `listen` | sockets, accept loops, connections, worker threads |
 //! | `lifecycle` | start, reload on SIGHUP, hand-over on SIGUSR2, drain on SIGTERM, systemd |
-//! | `background` | discovery of MCP tools, saving of rate-limit counters |
+//! | `background` | discovery of MCP tools, saving of rate-limit counters, following the database |
 //! | `admin` | the admin listener's answers |
 //! | `control` | what `ati status` and `ati reload` ask of a running process |
 //!
@@ -33,11 +33,13 @@ pub use listen::bind::Addresses;
 use crate::api::Services;
 use crate::api::providers::ProviderStates;
 use crate::catalog::listing_cache;
-use crate::config::{self, Environment, Flags, Settings};
-use crate::error::Failure;
+use crate::config::{self, Environment, Flags, OtlpVariables, Settings};
+use crate::error::{Code, Failure};
 use crate::gateway::Load;
 use crate::keyring::KeptKeys;
 use crate::snapshot::Snapshot;
+use crate::store::{Store, Tables};
+use background::credentials;
 use lifecycle::announce::log_warnings;
 use lifecycle::handover::{self, InheritedListeners, Predecessor, UPGRADE};
 use lifecycle::relaunch;
@@ -54,7 +56,10 @@ pub struct Server {
     addresses: Addresses,
     reloader: Arc<Reloader>,
     current: Arc<ArcSwap<Snapshot>>,
+    store: Option<Arc<Store>>,
     most_connections: usize,
+    /// None where no spans and metrics are exported.
+    otlp: Option<OtlpVariables>,
 }
 
 /// Where the listeners come from.
@@ -106,8 +111,17 @@ impl Server {
         let listeners = Listeners::open(&settings, &mut inherited)?;
         let upgrade_socket = upgrade_socket(&settings, &mut inherited);
         let addresses = listeners.addresses()?;
+        // Before the keyring, too, for the same reason.
+        let store = open_store(&settings)?;
+        let credentials = match &store {
+            Some(store) => Some(load_credentials(store, &settings)?),
+            None => None,
+        };
+        let stored = credentials.as_ref().map(|it| it.stored.clone());
+        let keys = settings.master_keys.clone();
         let kept = KeptKeys::default();
-        let built = Snapshot::build(settings, &kept).map_err(|failure| failed(failure.problems))?;
+        let built = Snapshot::build(settings, &kept, &stored.unwrap_or_default())
+            .map_err(|failure| failed(failure.problems))?;
         log_warnings(&built.warnings);
         let most_connections = limits::raise_connection_limit();
         let wanted = built.snapshot.settings.limits.connections;
@@ -121,21 +135,52 @@ impl Server {
             listing_cache::load_all(&built.snapshot.settings.ati_dir, &built.snapshot.catalog);
         let snapshot = built.snapshot.with_listings(&listings);
         let current = Arc::new(ArcSwap::from_pointee(snapshot));
-        let reloader = Reloader::new(flags, env, kept, current.clone(), listings);
+        let otlp = env.otlp.clone();
+        let reloader = Arc::new(Reloader::new(flags, env, kept, current.clone(), listings));
+        if let (Some(store), Some(loaded)) = (&store, &credentials) {
+            credentials::follow(store, loaded, keys, reloader.clone());
+        }
         Ok(Server {
             listeners,
             upgrade_socket,
             predecessor,
             addresses,
-            reloader: Arc::new(reloader),
+            reloader,
             current,
+            store,
             most_connections,
+            otlp,
         })
     }
 
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
     }
+}
+
+/// The store that is configured. One that can't be used stops the start: keys that were issued
+/// would be refused.
+fn open_store(settings: &Settings) -> Result<Option<Arc<Store>>, Failure> {
+    let Some(database) = &settings.database_url else {
+        return Ok(None);
+    };
+    let tables = match settings.migrate {
+        true => Tables::Migrate,
+        false => Tables::Check,
+    };
+    Store::open(database, tables)
+        .map(|store| Some(Arc::new(store)))
+        .map_err(|e| {
+            Failure::new(Code::ExecutionFailed, "can't start without the store").because(e)
+        })
+}
+
+/// Customers' credentials. Without them, a customer's calls would be made with those of all.
+fn load_credentials(store: &Store, settings: &Settings) -> Result<credentials::Loaded, Failure> {
+    credentials::load(store, &settings.master_keys).map_err(|e| {
+        let message = "can't start without the credentials of the store";
+        Failure::new(Code::ExecutionFailed, message).because(e)
+    })
 }
 
 /// The upgrade socket, inherited or bound. Without it everything but an upgrade works, so a failure

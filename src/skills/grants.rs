@@ -59,7 +59,9 @@ impl<'a> Grants<'a> {
             // `tool:name:*` covers whatever an MCP server will list, and the one tool of a program
             // too.
             let in_use = !provider.internal && !provider.is_expired();
-            if in_use && scopes.allow(&format!("tool:{}:", provider.name)) {
+            let covered = scopes.allow(&format!("tool:{}:", provider.name))
+                || scopes.allow_category(provider.category.as_deref());
+            if in_use && covered {
                 grants.providers.insert(&provider.name);
             }
             if grants.providers.contains(provider.name.as_str()) {

@@ -12,6 +12,7 @@ use crate::config::{self, JwtSettings, ManifestFile, Settings};
 use crate::egress::{self, Clients, Resolver};
 use crate::error::Problem;
 use crate::exec::credentials::SharedCredentials;
+use crate::keyring::stored::StoredCredentials;
 use crate::keyring::{self, KeptKeys, Keyring, SIGNING_SECRET};
 use crate::route::Table;
 use crate::skills::Registry;
@@ -69,9 +70,13 @@ impl Report {
 }
 
 impl Snapshot {
-    /// Everything that the settings name, for a server. A one-shot key that it reads is added to
-    /// the kept ones.
-    pub fn build(settings: Settings, kept: &KeptKeys) -> Result<Built, BuildFailure> {
+    /// Everything that the settings name, for a server, with the credentials that the database has.
+    /// A one-shot key that it reads is added to the kept ones.
+    pub fn build(
+        settings: Settings,
+        kept: &KeptKeys,
+        stored: &Arc<StoredCredentials>,
+    ) -> Result<Built, BuildFailure> {
         let mut report = Report::new(&settings);
         let verifier = verifier(&settings, &mut report);
         let certificates =
@@ -83,6 +88,7 @@ impl Snapshot {
         if doors::withholds_files(&settings) {
             catalog.withhold_files();
         }
+        catalog.prepare_search();
         doors::check_tools(
             &settings,
             &catalog,
@@ -104,7 +110,8 @@ impl Snapshot {
             kept,
             &mut report.problems,
             &mut report.warnings,
-        );
+        )
+        .with_stored(stored.clone());
         let routes = routes(&manifests, &settings, &keyring, &mut report);
         warn_about_missing_keys(&catalog, &keyring, &mut report.warnings);
         let mut snapshot = Snapshot {
@@ -300,7 +307,7 @@ fn warn_about_missing_keys(catalog: &Catalog, keyring: &Keyring, warnings: &mut 
     for provider in catalog.providers() {
         // A name that is empty was reported with the field that lacks it.
         for name in provider.key_names().into_iter().filter(|it| !it.is_empty()) {
-            if keyring.get(name).is_none() && !keyring.has_tenants_of(name) {
+            if !keyring.has_shared(name) && !keyring.has_tenants_of(name) {
                 let refused = match provider.handler {
                     Handler::FileManager(_) => "uploads to the destination that needs it",
                     _ => "calls of its tools",

@@ -22,6 +22,7 @@ use crate::config::Settings;
 use crate::egress::{Clients, Resolver};
 use crate::exec::credentials::SharedCredentials;
 use crate::keyring::Keyring;
+use crate::keyring::stored::StoredCredentials;
 use crate::route::Table;
 use crate::skills::Registry;
 
@@ -63,6 +64,18 @@ impl Snapshot {
     pub fn with_listings(&self, listings: &Listings) -> Self {
         Snapshot {
             catalog: Arc::new(self.catalog.with_listings(listings)),
+            ..self.clone()
+        }
+    }
+
+    /// The same snapshot with the credentials that the database has now. What was resolved from the
+    /// old ones goes with them.
+    pub fn with_stored(&self, stored: Arc<StoredCredentials>) -> Self {
+        let keyring = Keyring::clone(&self.keyring).with_stored(stored);
+        Snapshot {
+            routes: Arc::new(self.routes.with_keyring(&keyring)),
+            credentials: Arc::new(SharedCredentials::new(self.catalog.providers().len())),
+            keyring: Arc::new(keyring),
             ..self.clone()
         }
     }

@@ -6,6 +6,7 @@ use crate::catalog::{Catalog, Provider};
 use crate::config::Settings;
 use crate::error::Problem;
 use crate::process::{Sandbox, abilities, close_to_programs};
+use crate::telemetry::audit;
 
 /// Keeps the files of these settings from all confined programs.
 pub fn close(settings: &Settings) {
@@ -15,6 +16,7 @@ pub fn close(settings: &Settings) {
         places.dir.clone(),
         places.one_shot.clone(),
         settings.audit_file.clone(),
+        audit::chain_file(&settings.audit_file),
     ];
     paths.extend(settings.conf.clone());
     let tls = settings.listeners.iter().filter_map(|it| it.tls.as_ref());

@@ -45,7 +45,9 @@ const ROWS: &[Row] = &[
     }),
     ("auth", || over_network(reads())),
     ("sign", prints),
-    ("audit", reads),
+    ("explain", || over_network(reads())),
+    ("audit", || over_network(reads())),
+    ("audit verify", reads),
     ("proxy", || programs(over_network(writes(reads())))),
     ("status", reads),
     ("reload", || Effects {
@@ -60,6 +62,20 @@ const ROWS: &[Row] = &[
     ("key list", reads),
     ("key set", || from_stdin(modifies("credential"))),
     ("key remove", || destroys("credential")),
+    ("credential list", || over_network(reads())),
+    ("credential set", || {
+        over_network(from_stdin(modifies("credential")))
+    }),
+    ("credential remove", || over_network(destroys("credential"))),
+    ("admin rewrap", || over_network(modifies("credential"))),
+    ("admin keys issue", || {
+        once(over_network(creates("virtual key")))
+    }),
+    ("admin keys list", || over_network(reads())),
+    ("admin keys show", || over_network(reads())),
+    ("admin keys revoke", || {
+        over_network(destroys("virtual key"))
+    }),
     ("edge", || from_stdin(once(modifies("keyring")))),
     ("edge keyring list", reads),
     ("edge keyring diff", reads),
@@ -75,7 +91,11 @@ const ROWS: &[Row] = &[
     ("token", prints),
     ("token keygen", || once(prints())),
     ("token issue", || once(reads())),
+    ("token rotate-file", || once(modifies("token file"))),
     ("token validate", || over_network(reads())),
+    ("sandbox provision", || once(reads())),
+    ("sandbox env", || from_stdin(reads())),
+    ("prompt", prints),
     ("version", prints),
     ("completions", prints),
     ("man", || writes(prints())),
@@ -92,7 +112,7 @@ const ROWS: &[Row] = &[
     ("skill fetch build-index", || writes(reads())),
     ("skillati", || over_network(reads())),
     ("skillati build-index", || writes(reads())),
-    ("assist", || over_network(reads())),
+    ("assist", || asks_a_model(lists_tools())),
     ("plan", anything),
 ];
 
@@ -168,6 +188,17 @@ fn creates(what: &str) -> Effects {
     Effects {
         creates: vec![what.to_owned()],
         ..writes(reads())
+    }
+}
+
+/// A language model that others are paid for.
+fn asks_a_model(effects: Effects) -> Effects {
+    Effects {
+        cost: Some(Cost {
+            estimate: Some(Estimate::Low),
+            billable: Some(true),
+        }),
+        ..effects
     }
 }
 

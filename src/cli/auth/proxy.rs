@@ -285,7 +285,7 @@ impl ProxyStatus {
             TokenOutcome::Refused(TokenRefusal::Missing) => "missing",
             TokenOutcome::Refused(TokenRefusal::Malformed) => "malformed",
             TokenOutcome::Refused(TokenRefusal::Expired) => "expired",
-            TokenOutcome::Refused(TokenRefusal::Other(_)) => "refused",
+            TokenOutcome::Refused(TokenRefusal::Other(_) | TokenRefusal::Key(_)) => "refused",
             TokenOutcome::Unknown => "unknown",
         };
         let names = self.tools.as_deref();

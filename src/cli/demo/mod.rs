@@ -1,6 +1,7 @@
 //! `ati demo`: a throwaway proxy. Each line that it prints can be pasted into a terminal, and
 //! `--check` runs them all. `--upstream` is the upstream alone, for `ati init --example`.
 
+mod keys;
 mod upstream;
 
 use std::io::{Read, Write};
@@ -23,6 +24,7 @@ use crate::error::{Cause, Code, Failure};
 use crate::files;
 use crate::keyring::{SIGNING_SECRET, Secret, SessionKey};
 use crate::server::{Addresses, Server, Start};
+use keys::DemoStore;
 
 /// The credential that the upstream expects. Its value is no secret, and still no caller sees it.
 pub const DEMO_KEY: &str = "the-operators-key";
@@ -72,6 +74,7 @@ pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
     write_keyring(&dir.0, &signing)?;
     let upstream = upstream::start((Ipv4Addr::LOCALHOST, 0).into()).map_err(broken)?;
     write_manifests(&dir.0, upstream)?;
+    let store = DemoStore::create(&dir.0)?;
 
     let flags = Flags {
         port: Some(0),
@@ -84,10 +87,12 @@ pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
     };
     let env = Environment {
         secret: Some(jwt.clone()),
+        database_url: Some(store.url.clone()),
+        admin_token: store.admin_token(),
         ..Environment::default()
     };
     let server = Server::prepare(flags, env, Start::Fresh)?;
-    let steps = steps(server.addresses(), &signing, &jwt)?;
+    let steps = steps(server.addresses(), &signing, &jwt, &store)?;
     if !args.check {
         output::lines_or_value(
             asked,
@@ -159,7 +164,12 @@ fn run_upstream(address: SocketAddr, asked: Option<Format>) -> Result<u8, Failur
     Ok(0)
 }
 
-fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, Failure> {
+fn steps(
+    addresses: &Addresses,
+    signing: &str,
+    jwt: &str,
+    store: &DemoStore,
+) -> Result<Vec<Step>, Failure> {
     let edge = addresses.edge;
     let admin = addresses.admin.unwrap_or(edge);
     let secret = Secret::new(signing.as_bytes()).map_err(broken)?;
@@ -167,7 +177,7 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
     let token = token(jwt)?;
     let signed = |method: &str, path: &str| (HEADER, key.sign(unix_now(), method, path));
     let bearer = || (AUTHORIZATION, format!("Bearer {token}"));
-    Ok(vec![
+    let mut steps = vec![
         Step {
             title: "The health check needs neither a signature nor a token",
             address: edge,
@@ -175,7 +185,7 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             headers: vec![],
             body: None,
             status: 200,
-            shows: "\"auth\":\"jwt\"",
+            shows: "\"auth\":\"jwt\",\"db\":\"connected\"",
         },
         Step {
             title: "A request without a signature is refused",
@@ -241,16 +251,18 @@ fn steps(addresses: &Addresses, signing: &str, jwt: &str) -> Result<Vec<Step>, F
             status: 403,
             shows: "Access denied: 'demo_erase' is not in your scopes",
         },
-        Step {
-            title: "The operator sees metrics on the admin listener",
-            address: admin,
-            path: "/metrics",
-            headers: vec![],
-            body: None,
-            status: 200,
-            shows: "ati_refusals_total{reason=\"missing_signature\"}",
-        },
-    ])
+    ];
+    steps.extend(store.steps(edge, || signed("POST", "/call")));
+    steps.push(Step {
+        title: "The operator sees metrics on the admin listener",
+        address: admin,
+        path: "/metrics",
+        headers: vec![],
+        body: None,
+        status: 200,
+        shows: "ati_refusals_total{reason=\"missing_signature\"}",
+    });
+    Ok(steps)
 }
 
 fn token(jwt: &str) -> Result<String, Failure> {

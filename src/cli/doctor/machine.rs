@@ -3,15 +3,17 @@
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::Access;
 use rustix::process::{Resource, getrlimit};
 
-use super::super::permissions;
+use super::super::{permissions, stored};
 use super::Findings;
 use crate::auth::token::VerificationKey;
 use crate::config::{Address, Settings, private_key_of_environment};
 use crate::error::Problem;
+use crate::keyring::stored::StoredCredentials;
 use crate::keyring::{SIGNING_SECRET, Source};
 use crate::process::abilities;
 use crate::snapshot::Snapshot;
@@ -38,6 +40,33 @@ pub fn permissions(settings: &Settings, found: &mut Findings) {
         Err(e) => {
             let message = format!("{}: {e}", dir.display());
             found.fail("permissions", message, "ati init, or --ati-dir");
+        }
+    }
+}
+
+/// Whether the database of `ATI_DB_URL` answers, and its credentials can be read.
+pub fn stored(settings: &Settings, found: &mut Findings) -> Option<Arc<StoredCredentials>> {
+    const CHECK: &str = "database";
+    match stored::load(settings) {
+        Ok(None) => None,
+        Ok(Some(stored)) => {
+            found.ok(CHECK, format!("{} credentials", stored.len()));
+            for fault in stored::faults(&stored) {
+                found.warn(
+                    CHECK,
+                    fault,
+                    "give that key to the proxy, or ati admin rewrap",
+                );
+            }
+            Some(stored)
+        }
+        Err(problem) => {
+            found.fail(
+                CHECK,
+                problem.to_string(),
+                "mend ATI_DB_URL, or start the database",
+            );
+            None
         }
     }
 }

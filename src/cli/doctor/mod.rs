@@ -125,7 +125,15 @@ fn examine(settings: &Settings, args: &Args, found: &mut Findings) -> Result<(),
     // The one-shot key is left for the server.
     let mut settings_for_check = settings.clone();
     settings_for_check.keyring.places.consume = false;
-    let built = Snapshot::build(settings_for_check, &crate::keyring::KeptKeys::default());
+    let stored = match args.offline {
+        true => None,
+        false => machine::stored(settings, found),
+    };
+    let built = Snapshot::build(
+        settings_for_check,
+        &crate::keyring::KeptKeys::default(),
+        &stored.unwrap_or_default(),
+    );
     machine::jwt(settings, built.as_ref().ok().map(|it| &it.snapshot), found);
     match built {
         Ok(built) => {

@@ -76,6 +76,9 @@ impl LocalServer {
             }),
             // Other commands count against the same limits.
             counting: Counting::InFile,
+            store: None,
+            keys: None,
+            call_log: None,
             mcp_calls: RunningCalls::default(),
             provider_sessions: ProviderSessions::default(),
             remote_skills: crate::skills::remote::RemoteSkills::default(),

@@ -37,6 +37,7 @@ pub fn run(args: &Args, asked: Option<Format>) -> Result<u8, Failure> {
         all: false,
         allow_provider: args.allow_provider,
         force: false,
+        generate: None,
     };
     let mut rows: Vec<Value> = Vec::new();
     for named in &declared {

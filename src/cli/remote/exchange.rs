@@ -8,7 +8,8 @@ use futures::Stream;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method};
 
-use super::{Remote, Response, clock_ahead, no_answer};
+use super::clock::clock_ahead;
+use super::{Remote, Response, no_answer};
 use crate::call::{HANDLER_HEADER, WARNING_HEADER};
 use crate::catalog::{ResultFormat, result_format};
 use crate::clock::unix_now;

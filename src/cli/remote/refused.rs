@@ -7,8 +7,9 @@ use time::format_description::well_known::Rfc3339;
 use super::{Caller, Response};
 use crate::auth::sandbox;
 use crate::auth::token;
+use crate::auth::virtual_keys;
 use crate::clock::unix_now;
-use crate::error::{Code, Failure, Verdict};
+use crate::error::{Code, Confirmation, Failure, Verdict};
 use crate::text;
 
 const LONGEST_ERROR: usize = 64 << 10;
@@ -21,6 +22,8 @@ pub enum TokenRefusal {
     Expired,
     /// For another reason, in the proxy's words where it gives one.
     Other(Option<String>),
+    /// A virtual key, in the proxy's words where they say more than that it isn't known.
+    Key(Option<String>),
 }
 
 impl TokenRefusal {
@@ -38,6 +41,10 @@ impl TokenRefusal {
                 None => ("", Some(why)),
             },
         };
+        if virtual_keys::is_one(sent) {
+            let why = words.filter(|_| label != "key_unknown");
+            return TokenRefusal::Key(why.map(str::to_owned));
+        }
         let says = |part: &str| {
             label == format!("token_{part}") || words.is_some_and(|words| words.contains(part))
         };
@@ -58,7 +65,9 @@ impl TokenRefusal {
         match self {
             TokenRefusal::Missing => Code::MissingKey,
             TokenRefusal::Expired => Code::AuthExpired,
-            TokenRefusal::Malformed | TokenRefusal::Other(_) => Code::InvalidToken,
+            TokenRefusal::Malformed | TokenRefusal::Other(_) | TokenRefusal::Key(_) => {
+                Code::InvalidToken
+            }
         }
     }
 
@@ -71,6 +80,10 @@ impl TokenRefusal {
             TokenRefusal::Other(Some(why)) => {
                 format!("the session token is not accepted: {why}")
             }
+            TokenRefusal::Key(None) => "the virtual key is not known: it was revoked, has \
+                                        expired, or is another proxy's"
+                .to_owned(),
+            TokenRefusal::Key(Some(why)) => format!("the virtual key is not accepted: {why}"),
         }
     }
 
@@ -96,6 +109,7 @@ impl TokenRefusal {
                  its key, audience and issuer"
                     .to_owned()
             }
+            TokenRefusal::Key(_) => "ask its issuer for another: 'ati admin keys issue'".to_owned(),
         }
     }
 }
@@ -167,6 +181,11 @@ impl Response {
         } else if let Some(refusal) = self.token_refusal(caller) {
             let hint = refusal.fix(caller);
             (refusal.code(), Some(refusal.words()), Some(hint))
+        } else if self.lacks_key_store(caller) {
+            let words = "the proxy can't look up the virtual key: it has no database, or can't \
+                         reach it";
+            let hint = "its operator sets ATI_DB_URL; its log says why a database isn't reached";
+            (Code::UpstreamError, Some(words.into()), Some(hint.into()))
         } else {
             let (code, hint) = self.kind();
             (code, None, hint.map(str::to_owned))
@@ -177,7 +196,24 @@ impl Response {
         failure.hint = hint;
         failure.status = Some(self.status);
         failure.request_id = self.request_id;
+        failure.confirmation = self.confirmation();
         failure
+    }
+
+    /// Whether the proxy has nothing to look a virtual key up in. Its other refusals with this
+    /// status say why.
+    fn lacks_key_store(&self, caller: &Caller) -> bool {
+        let sent_key = caller.token.as_deref().is_some_and(virtual_keys::is_one);
+        self.status == 503 && sent_key && self.inner().is_none()
+    }
+
+    /// What would confirm the call.
+    fn confirmation(&self) -> Option<Box<Confirmation>> {
+        if self.status != 409 {
+            return None;
+        }
+        let mut body: Value = serde_json::from_str(&self.body).ok()?;
+        serde_json::from_value(body["confirmation"].take()).ok()
     }
 
     fn kind(&self) -> (Code, Option<&'static str>) {
@@ -193,6 +229,12 @@ impl Response {
             {
                 (Code::AuthExpired, Some("ask for a new token"))
             }
+            403 if error.starts_with("Confirmation refused: ") => (
+                Code::ConfirmRefused,
+                Some("the same call without --confirm gives a new token"),
+            ),
+            403 if says(" is denied by policy: ") => (Code::ScopeDenied, None),
+            409 if self.confirmation().is_some() => (Code::ConfirmRequired, None),
             403 => (
                 Code::ScopeDenied,
                 Some("'ati auth status' shows what your token allows"),
@@ -315,168 +357,4 @@ fn parameter(challenge: &str, name: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn answer(status: u16, is_json: bool, body: &str) -> Response {
-        Response {
-            format: Default::default(),
-            is_program: false,
-            warning: None,
-            request_id: None,
-            status,
-            body: body.to_owned(),
-            reason: "Reason",
-            path: "/call".into(),
-            is_json,
-            challenge: None,
-            signature_status: None,
-            clock_ahead: None,
-        }
-    }
-
-    fn unknown_caller() -> Caller {
-        Caller {
-            token: None,
-            unreadable_token: None,
-            signing: None,
-        }
-    }
-
-    fn shown(answer: &Response) -> (&'static str, String) {
-        let failure = answer.failure(&unknown_caller());
-        assert_eq!(failure.status, Some(answer.status));
-        (failure.code.as_str(), failure.message)
-    }
-
-    #[test]
-    fn message_of_a_json_body_is_told_once() {
-        let body = r#"{"result":null,"error":"Upstream API error: API error (500): {\"a\":1}"}"#;
-        assert_eq!(
-            shown(&answer(502, true, body)),
-            (
-                "provider.upstream_error",
-                "Proxy error (502): Upstream API error: API error (500): {\"a\":1}".to_owned()
-            )
-        );
-        assert_eq!(
-            shown(&answer(503, false, "")).1,
-            "Proxy error (503): Reason".to_owned()
-        );
-        let other = shown(&answer(404, false, "<html>"));
-        assert_eq!(other.0, "provider.upstream_error");
-        let unknown = shown(&answer(404, true, r#"{"error":"Unknown tool: 'x'"}"#));
-        assert_eq!(unknown.0, "tool.not_found");
-        for error in ["Skill 'x' not found", "Path 'a.md' not found in skill 'x'"] {
-            let body = serde_json::json!({"error": error}).to_string();
-            let failure = answer(404, true, &body);
-            assert_eq!(shown(&failure).0, "tool.execution_failed", "{error}");
-        }
-    }
-
-    #[test]
-    fn file_tools_have_the_codes_that_they_have_without_a_proxy() {
-        for (status, error, code) in [
-            (
-                502,
-                "Upload failed: keyring key 'k' missing",
-                "auth.missing_key",
-            ),
-            (
-                502,
-                "Upload failed: it took longer than 600 s",
-                "provider.timeout",
-            ),
-            (
-                502,
-                "Download failed: it took longer than 1 s",
-                "provider.timeout",
-            ),
-            (
-                502,
-                "Download failed: more than 10 redirects",
-                "provider.upstream_error",
-            ),
-            (502, "Invalid URL: no scheme", "input.invalid_value"),
-            (
-                413,
-                "Response exceeds max-bytes (5 bytes)",
-                "input.invalid_value",
-            ),
-            (
-                403,
-                "Host 'h' is not in the download allowlist",
-                "input.invalid_value",
-            ),
-            (
-                404,
-                "Upstream returned status 404 for 'u': x",
-                "provider.upstream_error",
-            ),
-        ] {
-            let body = serde_json::json!({"error": error}).to_string();
-            assert_eq!(shown(&answer(status, true, &body)).0, code, "{error}");
-        }
-    }
-
-    #[test]
-    fn refused_signature_is_told_from_a_scope() {
-        for reason in [
-            "missing_signature",
-            "hmac_mismatch",
-            "expired_timestamp_drift=75s",
-        ] {
-            let found = shown(&answer(403, false, reason));
-            assert_eq!(
-                found,
-                ("auth.signature", format!("Proxy error (403): {reason}"))
-            );
-        }
-        // A tool may be called anything, and a body of JSON is never a reason.
-        let scope = answer(403, true, r#"{"result":null,"error":"missing_signature"}"#);
-        assert_eq!(shown(&scope).0, "auth.scope_denied");
-        assert_eq!(shown(&answer(403, false, "valid")).0, "auth.scope_denied");
-        let ended = r#"{"result":null,"error":"Scopes have expired (expired at 5)"}"#;
-        assert_eq!(shown(&answer(403, true, ended)).0, "auth.expired");
-    }
-
-    #[test]
-    fn token_is_judged_by_the_challenge_and_then_by_itself() {
-        let challenge = |why: &str| {
-            format!("Bearer realm=\"ati\", error=\"invalid_token\", error_description=\"{why}\"")
-        };
-        let of = |challenge: Option<&str>, token: Option<&str>| {
-            TokenRefusal::new(challenge, token).code().as_str()
-        };
-        let claims = |exp: u64| {
-            use base64::Engine as _;
-            let part = base64::engine::general_purpose::URL_SAFE_NO_PAD
-                .encode(format!("{{\"exp\":{exp}}}"));
-            format!("eyJhbGciOiJIUzI1NiJ9.{part}.c2ln")
-        };
-        let (good, old) = (claims(u64::MAX / 2), claims(1));
-        assert_eq!(of(None, None), "auth.missing_key");
-        assert_eq!(of(Some(&challenge("expired")), Some(&good)), "auth.expired");
-        assert_eq!(of(None, Some(&old)), "auth.expired");
-        let labelled = challenge("token_expired: it ended 75 s ago");
-        assert_eq!(of(Some(&labelled), Some(&good)), "auth.expired");
-        let labelled = challenge("token_audience: for another audience");
-        assert_eq!(
-            TokenRefusal::new(Some(&labelled), Some(&good)),
-            TokenRefusal::Other(Some("for another audience".into()))
-        );
-        let labelled = challenge("token_malformed: no claims");
-        assert_eq!(
-            TokenRefusal::new(Some(&labelled), Some(&good)),
-            TokenRefusal::Malformed
-        );
-        assert_eq!(of(None, Some("not-a-token")), "auth.invalid_token");
-        let foreign = challenge("signed with \\\"another\\\" key");
-        assert_eq!(
-            TokenRefusal::new(Some(&foreign), Some(&old)),
-            TokenRefusal::Other(Some("signed with \"another\" key".into()))
-        );
-        assert_eq!(parameter("Bearer", "error_description"), None);
-        assert_eq!(parameter("Bearer x_error=\"a\"", "error"), None);
-    }
-}
+mod tests;

@@ -65,8 +65,7 @@ impl<'a> From<&'a Tool> for Described<'a> {
             examples: &tool.examples,
             patterns: tool.patterns(),
             effects: tool
-                .effects
-                .as_ref()
+                .shown_effects()
                 .map(|known| (json!(known.effects), known.source.name())),
             command: provider.cli().map(|cli| cli.command.as_str()),
             help_text: None,
@@ -228,7 +227,11 @@ impl<'a> Described<'a> {
         line("Hint", self.hint.unwrap_or_default());
         line("Skills", &self.skills.join(", "));
         if let Some((effects, source)) = &self.effects {
-            line("Effects", &format!("{effects} (declared by: {source})"));
+            let who = match *source {
+                "inferred" => "inferred".to_owned(),
+                source => format!("declared by: {source}"),
+            };
+            line("Effects", &format!("{effects} ({who})"));
         }
         if !self.input_schema.is_null() {
             output::line("\nInput Schema:");

@@ -1,6 +1,7 @@
 //! The conf file, a file for each of its sections. Each has a raw form, read key by key so that
 //! every problem is found at once, and a `resolve` that makes the validated form of it.
 
+mod assist;
 mod audit;
 mod egress;
 mod files;
@@ -10,14 +11,17 @@ pub(super) mod limits;
 pub(super) mod listener;
 mod log;
 mod mcp;
+mod policy;
 mod server;
 mod signature;
 mod skill_registry;
+mod store;
 mod tools;
 mod value;
 
 use std::path::Path;
 
+pub use assist::AssistSettings;
 pub use audit::AuditSettings;
 pub use files::FileSettings;
 pub use keyring::KeyringSettings;
@@ -26,6 +30,7 @@ pub use log::{LogFormat, LogSettings};
 pub use mcp::{McpSettings, SkillsOffer};
 pub(super) use server::{ServerSettings, default_upgrade_socket};
 pub use skill_registry::SkillRegistrySettings;
+pub use store::StoreSettings;
 pub use tools::ToolSettings;
 
 use super::{Section, read_toml};
@@ -52,12 +57,16 @@ pub(super) struct Conf {
     pub(super) audit: audit::RawAudit,
     pub(super) mcp: mcp::RawMcp,
     pub(super) skill_registry: skill_registry::RawSkillRegistry,
+    pub(super) assist: assist::RawAssist,
+    pub(super) policy: policy::RawPolicy,
+    pub(super) store: store::RawStore,
 }
 
 raw_section! {
     /// `[admin]`.
     RawAdmin {
         listen: Plain<String>,
+        keys_on_edge: Plain<bool>,
     }
 }
 
@@ -94,6 +103,9 @@ impl Conf {
             audit: section(&mut root, "audit", path),
             mcp: section(&mut root, "mcp", path),
             skill_registry: section(&mut root, "skill_registry", path),
+            assist: section(&mut root, "assist", path),
+            policy: section(&mut root, "policy", path),
+            store: section(&mut root, "store", path),
         };
         root.finish();
         conf

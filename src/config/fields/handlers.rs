@@ -108,6 +108,13 @@ pub(super) const PASSTHROUGH: Group = Group {
             "Whether a request must be signed. Without it a route with `host_match` requires a \
              signature, and one without is exempt if an exempt path covers its `path_prefix`",
         ),
+        field(
+            "require_token",
+            Flag,
+            "Whether a caller also needs a session token or a virtual key, as for tools. Its \
+             `Authorization` header isn't sent on",
+        )
+        .default("`false`"),
         field("connect_timeout_seconds", Number, "For TCP and TLS").default("5"),
         field(
             "read_timeout_seconds",

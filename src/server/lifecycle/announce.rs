@@ -20,7 +20,7 @@ pub fn log_warnings(warnings: &[Problem]) {
     }
 }
 
-pub fn log_start(snapshot: &Snapshot, addresses: &Addresses) {
+pub fn log_start(snapshot: &Snapshot, addresses: &Addresses, has_store: bool) {
     let settings = &snapshot.settings;
     let providers_with_handler = |name: &str| {
         let providers = snapshot.catalog.providers().iter();
@@ -39,7 +39,7 @@ pub fn log_start(snapshot: &Snapshot, addresses: &Addresses) {
         openapi = providers_with_handler("openapi"),
         skills = snapshot.skills.len(),
         keyring = snapshot.keyring.source().as_str(),
-        db = "disabled",
+        db = if has_store { "connected" } else { "disabled" },
         passthrough = snapshot.routes.len(),
         sig_verify_mode = settings.signature.mode.as_str(),
         sig_verify_secret = snapshot.signing.is_some(),

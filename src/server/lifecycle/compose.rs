@@ -19,17 +19,19 @@ use super::signals::StartingSignals;
 use super::supervision::supervise;
 use crate::api::providers::ProviderStates;
 use crate::api::{Discovery, ProviderSessions, RunningCalls, Services};
+use crate::auth::virtual_keys::VirtualKeys;
 use crate::call::Counting;
-use crate::config::Settings;
+use crate::config::{OtlpVariables, Settings};
 use crate::error::{Code, Failure};
 use crate::exec::SharedState;
 use crate::process;
-use crate::server::background::discovery;
+use crate::server::background::{discovery, otlp};
 use crate::server::control::Control;
 use crate::server::listen::accept::{self, CallerListener};
 use crate::server::listen::bind::{Addresses, Listeners};
 use crate::server::listen::workers::{self, Workers};
 use crate::server::{Server, Shared};
+use crate::store::call_log::CallLog;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::metrics::METRICS;
 
@@ -46,6 +48,7 @@ pub struct Composed {
     handover_listeners: Arc<HandoverListeners>,
     upgrade_socket: Option<UnixListener>,
     predecessor: Option<Predecessor>,
+    otlp: Option<OtlpVariables>,
 }
 
 impl Composed {
@@ -53,19 +56,29 @@ impl Composed {
         let settings = server.current.load().settings.clone();
         let (shutdown, shutdown_receiver) = watch::channel(false);
         let provider_states = Arc::<ProviderStates>::default();
+        let mut runtime = SharedState::new(&settings.ati_dir, &settings.tools, &settings.files);
+        if let Some(store) = &server.store {
+            runtime.share(store);
+        }
         let shared = Arc::new(Shared {
             current: server.current.clone(),
             reloader: server.reloader.clone(),
             load: Arc::default(),
             services: Arc::new(Services {
-                runtime: SharedState::new(&settings.ati_dir, &settings.tools, &settings.files),
-                audit: Audit::background(&settings.audit_file),
+                runtime,
+                audit: Audit::background(&settings.audit_file, settings.audit.chain),
                 abandon: watch::Sender::new(false),
                 discovery: Some(Discovery {
                     current: server.current.clone(),
                     states: provider_states.clone(),
                 }),
                 counting: Counting::InMemory,
+                keys: server
+                    .store
+                    .clone()
+                    .map(|store| Arc::new(VirtualKeys::start(store, settings.store.stale))),
+                store: server.store.clone(),
+                call_log: call_log(&server, &settings),
                 mcp_calls: RunningCalls::default(),
                 provider_sessions: ProviderSessions::default(),
                 remote_skills: crate::skills::remote::RemoteSkills::default(),
@@ -107,6 +120,7 @@ impl Composed {
             handover_listeners,
             upgrade_socket: server.upgrade_socket,
             predecessor: server.predecessor,
+            otlp: server.otlp,
         })
     }
 
@@ -151,9 +165,13 @@ impl Composed {
         }
         // Only now: the predecessor has written its counters before it sent `yours`.
         self.shared.services.runtime.rates.load();
+        if let Some(variables) = &self.otlp {
+            otlp::start(variables, &self.shared.current);
+        }
         let serving = Serving::start(callers, &self.workers, &self.shared);
         let admin = admin.map(|admin| accept::accept_admin(admin, self.shared.clone()));
-        announce::log_start(&self.shared.current.load(), &self.addresses);
+        let has_store = self.shared.services.store.is_some();
+        announce::log_start(&self.shared.current.load(), &self.addresses, has_store);
         if let Some(path) = &self.settings.ready_file {
             match announce::write_ready_file(path, &self.addresses) {
                 // The predecessor is gone: going on without the file is better than ending.
@@ -184,6 +202,12 @@ impl Composed {
         };
         Ok((process, serving))
     }
+}
+
+/// The call log, where there is a database and the settings don't switch it off.
+fn call_log(server: &Server, settings: &Settings) -> Option<CallLog> {
+    let store = server.store.as_ref().filter(|_| settings.store.call_log)?;
+    Some(CallLog::start(store, settings.store.retention))
 }
 
 /// Duplicates of all listening sockets, the upgrade socket included, for a successor.

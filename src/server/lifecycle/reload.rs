@@ -20,11 +20,14 @@ use crate::catalog::mcp::{Listing, Listings};
 use crate::catalog::{Catalog, Provider, listing_cache};
 use crate::clock::unix_now;
 use crate::config::{self, Environment, Flags};
+use crate::credential::Lookup;
 use crate::error::Problem;
 use crate::keyring::KeptKeys;
+use crate::keyring::stored::StoredCredentials;
 use crate::snapshot::{BuildFailure, Built, Snapshot};
 use crate::telemetry::health;
 use crate::telemetry::metrics::METRICS;
+use crate::telemetry::otel;
 
 /// How long a reload may take to read and check everything.
 const LONGEST_BUILD: Duration = Duration::from_secs(30);
@@ -178,6 +181,17 @@ impl Reloader {
         Published::Changed
     }
 
+    /// Swaps in a snapshot with these credentials of the database.
+    pub fn publish_stored(&self, stored: StoredCredentials) -> Arc<StoredCredentials> {
+        let _swapping = self.swapping.lock();
+        let old = self.current.load_full();
+        let stored = Arc::new(stored.keeping_readable(old.keyring.stored()));
+        let new = Arc::new(old.with_stored(stored.clone()));
+        forget_changed_credentials(&old, &new);
+        self.current.store(new);
+        stored
+    }
+
     /// Reloads on a thread of its own: files are read, which may block. The end of the process
     /// doesn't wait for it.
     pub fn spawn(this: &Arc<Self>) {
@@ -214,6 +228,7 @@ impl Reloader {
         // Before it is counted: who sees the count may ask for the report.
         *self.last_report.lock() = Some(report.clone());
         METRICS.reloaded(report.loaded.is_some());
+        otel::work("reload", started.elapsed(), report.loaded.is_some());
         report.log();
         notify::ready(match report.loaded {
             Some(_) => "serving",
@@ -246,7 +261,7 @@ impl Reloader {
         warn_about_restart(&old.settings, &settings);
         settings.listeners = keep_listeners(&old.settings.listeners, &settings.listeners);
         check_kept_listeners(&settings).map_err(BuildFailure::from)?;
-        let built = Snapshot::build(settings, &self.kept_keys)?;
+        let built = Snapshot::build(settings, &self.kept_keys, old.keyring.stored())?;
         let problems = lost_protections(old, &built.snapshot);
         if !problems.is_empty() {
             return Err(BuildFailure::from(problems));
@@ -268,6 +283,11 @@ impl Reloader {
         let old = &*self.current.load_full();
         log_warnings(&built.warnings);
         built.snapshot.adopt(old);
+        // The database may have changed while files were read.
+        let stored = old.keyring.stored();
+        if !Arc::ptr_eq(stored, built.snapshot.keyring.stored()) {
+            built.snapshot = built.snapshot.with_stored(stored.clone());
+        }
         forget_changed_credentials(old, &built.snapshot);
         let listings = self.valid_listings(cached, old, &built.snapshot);
         let snapshot = Arc::new(built.snapshot.with_listings(&listings));
@@ -325,7 +345,8 @@ fn mcp_server(catalog: &Catalog, provider: &str) -> Option<String> {
 /// Upstreams' verdicts are about a credential's value: a credential with a new value starts afresh.
 fn forget_changed_credentials(old: &Snapshot, new: &Snapshot) {
     let value = |snapshot: &Snapshot, name: &str| {
-        let secret = snapshot.keyring.get(name)?;
+        let lookup = Lookup::tool(&snapshot.keyring, None);
+        let secret = lookup.get(name).ok().flatten()?;
         Some(Zeroizing::new(secret.expose().to_vec()))
     };
     health::forget(|name| {

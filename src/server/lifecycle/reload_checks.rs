@@ -102,6 +102,11 @@ pub fn warn_about_restart(old: &Settings, new: &Settings) {
             "files.spool_bytes",
             old.files.spool_bytes != new.files.spool_bytes,
         ),
+        ("audit.chain", old.audit.chain != new.audit.chain),
+        (
+            "store.call_log, call_log_days or call_log_rows",
+            (old.store.call_log, old.store.retention) != (new.store.call_log, new.store.retention),
+        ),
         ("egress.ca_file", old.egress.ca_file != new.egress.ca_file),
     ];
     for (key, _) in changed.iter().filter(|(_, changed)| *changed) {

@@ -13,7 +13,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -31,6 +31,7 @@ use crate::server::background::rates::RateSaver;
 use crate::server::listen::accept::{self, CallerListener};
 use crate::server::listen::workers::Workers;
 use crate::server::{Server, Shared};
+use crate::telemetry::otel;
 
 impl Server {
     /// Serves until SIGTERM, SIGINT, `stop`, or until a successor has taken over, then drains.
@@ -92,6 +93,7 @@ struct HandingOver {
     listeners: Vec<CallerListener>,
     successor: Successor,
     span: Span,
+    since: Instant,
 }
 
 /// The process is about to end. What it needs for that depends on who accepts after it.
@@ -170,6 +172,7 @@ impl Process {
     /// Ends the accept loops, whose listeners stay open, and saves the rate-limit counters for the
     /// successor. Both must be done before `yours` is sent.
     async fn pause_accepting(&self, serving: Serving, successor: Successor) -> State {
+        let since = Instant::now();
         let span = info_span!("handover", successor = successor.pid);
         let paused = async {
             self.shared.pause_accepting.send_replace(true);
@@ -184,6 +187,7 @@ impl Process {
             listeners: paused.instrument(span.clone()).await,
             successor,
             span,
+            since,
         })
     }
 
@@ -193,10 +197,13 @@ impl Process {
             listeners,
             mut successor,
             span,
+            since,
         } = handing_over;
         let _entered = span.enter();
         let pid = successor.pid;
-        if !successor.hand_over() {
+        let taken = successor.hand_over();
+        otel::work("handover", since.elapsed(), taken);
+        if !taken {
             error!(
                 pid,
                 "the new process did not take over, and everything goes on"

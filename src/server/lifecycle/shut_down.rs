@@ -1,6 +1,7 @@
 //! The order in which a server process stops.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rustix::process::{Pid, getpid};
 
@@ -8,7 +9,11 @@ use super::run::{Draining, Process};
 use super::{drain, notify};
 use crate::exec;
 use crate::process;
-use crate::telemetry;
+use crate::server::background::otlp;
+use crate::telemetry::{self, otel};
+
+/// How long a server that ends waits until the database has the rows of its calls.
+const CALL_LOG_FLUSH: Duration = Duration::from_secs(5);
 
 impl Process {
     pub(super) async fn shut_down(mut self, draining: Draining) {
@@ -25,9 +30,20 @@ impl Process {
         exec::mcp::close_all(&services.runtime).await;
         self.end_descendants();
         services.audit.flush();
+        if let Some(keys) = &services.keys {
+            keys.flush().await;
+        }
+        if let Some(shared) = &services.runtime.shared_limits {
+            shared.give_back().await;
+        }
+        if let Some(call_log) = &services.call_log {
+            call_log.flush(CALL_LOG_FLUSH).await;
+        }
         if let Some(rate_saver) = draining.rate_saver {
             rate_saver.stop();
         }
+        let closing = tokio::task::spawn_blocking(|| otel::close(otlp::LAST_EXPORT));
+        let _ = tokio::time::timeout(otlp::LAST_EXPORT, closing).await;
         telemetry::flush();
     }
 

@@ -123,7 +123,7 @@ impl Proxy {
                 Ok::<_, RemoteSkillError>(())
             };
             if let Some(token) = &token {
-                insert(AUTHORIZATION, format!("Bearer {token}"))?;
+                insert(AUTHORIZATION, session::authorization(token))?;
             }
             if let Some(signing) = &signing {
                 let signed = signing
