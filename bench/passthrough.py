@@ -98,8 +98,10 @@ class Contender:
         return ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency",
                 "-H", f"X-Sandbox-Signature: {signature(path)}", f"http://127.0.0.1:{self.port}{path}"]
 
-    def round(self, seconds, connections):
-        command = ["taskset", "-c", LOAD_CORE, *self.load(seconds, connections)]
+    def loaded(self, seconds, connections, *more):
+        """One run of wrk: requests, and what they took."""
+        wrk, *rest = self.load(seconds, connections)
+        command = ["taskset", "-c", LOAD_CORE, wrk, *more, *rest]
         before = self.cpu()
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         used = self.cpu() - before
@@ -107,12 +109,20 @@ class Contender:
             sys.exit(f"{self.name}: {out}")
         requests = int(re.search(r"(\d+) requests in", out)[1])
         micro = lambda text: float(re.match(r"[\d.]+", text)[0]) * {"us": 1, "ms": 1e3, "s": 1e6}[re.search(r"[a-z]+", text)[0]]
-        self.rounds.append({
+        return {
             "rps": requests / seconds,
             "cpu": used / requests * 1e6,
             "p50": micro(re.search(r"(?m)^\s+50%\s+(\S+)", out)[1]),
             "p99": micro(re.search(r"(?m)^\s+99%\s+(\S+)", out)[1]),
-        })
+        }
+
+    def round(self, seconds, connections):
+        self.rounds.append(self.loaded(seconds, connections))
+
+    def paced(self, seconds, connections, script):
+        """The same with a pause after each answer, so that all get about as many requests as the others: as many as possible is
+        more for the faster one, up to what the core of the load can do, and then its latency is that core's."""
+        self.rounds[-1] |= {f"paced_{key}": value for key, value in self.loaded(seconds, connections, "-s", str(script)).items()}
 
     def median(self, key):
         return statistics.median(r[key] for r in self.rounds)
@@ -217,13 +227,20 @@ def contenders(work, upstream, logs):
 
 def table(made):
     ati = next((c for c in made if c.name == "ati"), made[0])
-    lines = [f"| | CPU µs/request (min–max) | {ati.name} ÷ it | requests/s | p50 µs | p99 µs | resident MiB |", "|---|---|---|---|---|---|---|"]
+    is_paced = "paced_p99" in ati.rounds[0]
+    heads = ["", "CPU µs/request (min–max)", f"{ati.name} ÷ it", "requests/s", "p50 µs", "p99 µs"]
+    heads += ["paced: requests/s", "p50 µs", "p99 µs"] if is_paced else []
+    heads += ["resident MiB"]
+    lines = [f"| {' | '.join(heads)} |".replace("|  |", "| |"), "|---" * len(heads) + "|"]
     for c in made:
         low, high = c.spread("cpu")
         # Round by round: what disturbs the machine disturbs neighbours alike.
         ratio = statistics.median(a["cpu"] / r["cpu"] for a, r in zip(ati.rounds, c.rounds))
-        lines.append(f"| {c.name} | {c.median('cpu'):.2f} ({low:.2f}–{high:.2f}) | {ratio:.2f} | {c.median('rps'):,.0f} | "
-                     f"{c.median('p50'):.0f} | {c.median('p99'):.0f} | {c.resident():.0f} |")
+        cells = [c.name, f"{c.median('cpu'):.2f} ({low:.2f}–{high:.2f})", f"{ratio:.2f}", f"{c.median('rps'):,.0f}",
+                 f"{c.median('p50'):.0f}", f"{c.median('p99'):.0f}"]
+        if is_paced:
+            cells += [f"{c.median('paced_rps'):,.0f}", f"{c.median('paced_p50'):.0f}", f"{c.median('paced_p99'):.0f}"]
+        lines.append(f"| {' | '.join([*cells, f'{c.resident():.0f}'])} |")
     return "\n".join(lines)
 
 
@@ -239,6 +256,8 @@ def measure(title, made, started, args):
         # Forwards, then backwards: the proxy after the busiest one is at a disadvantage.
         for c in made if n % 2 == 0 else reversed(made):
             c.round(args.seconds, args.connections)
+            if script := getattr(args, "pace", None):
+                c.paced(min(args.seconds, 2), args.connections, script)
         print(f"{title}, round {n + 1}: " + ", ".join(f"{c.name} {c.rounds[-1]['cpu']:.2f}" for c in made), flush=True)
     text = table(made)
     print(text, flush=True)

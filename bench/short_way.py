@@ -13,7 +13,7 @@ from pathlib import Path
 from passthrough import (LOAD_CORE, ROOT, TARGET, Contender, ati_proxy, free_port, haproxy_proxy, machine, measure, nginx, nginx_proxy,
                          signature, start, wait_for)
 
-PARTS = ["plain", "tls", "routes", "idle", "before"]
+PARTS = ["plain", "logs", "tls", "routes", "idle", "before"]
 IDLE = 2000
 
 
@@ -130,6 +130,8 @@ def main():
     try:
         plain, tls, args.json = free_port(), free_port(), free_port()
         ca = certificates(work)
+        pace = work / "pace.lua"
+        pace.write_text("function delay() return 1 end\n")  # milliseconds
         hello = 'location / { default_type text/plain; return 200 "hello from upstream\\n"; }'
         body = (f"server {{ listen 127.0.0.1:{plain}; {hello} }}\n"
                 f"server {{ listen 127.0.0.1:{tls} ssl; ssl_certificate {work}/server.pem; ssl_certificate_key {work}/server.key; {hello} }}\n"
@@ -137,12 +139,15 @@ def main():
         started.append(start(nginx(work, "upstream", body), open(work / "upstream.log", "wb"), LOAD_CORE))
         for port in (plain, tls, args.json):
             wait_for(port)
+        args.pace = pace
         if "plain" in parts:
             texts.append("## Access logs off\n\n" + measure("logs off", three(work, plain, False, args.ati), started, args))
+        if "logs" in parts:
             texts.append("## Access logs on\n\n" + measure("logs on", three(work, plain, True, args.ati), started, args))
         if "tls" in parts:
             texts.append("## Upstreams over TLS, access logs off\n\nConnections are kept, so that handshakes are rare.\n\n"
                          + measure("TLS", three(work, tls, False, args.ati, ca), started, args))
+        args.pace = None
         if "routes" in parts:
             texts.append("## From 10 to 10,000 routes\n\n" + measure("routes", with_routes(work, plain, args.ati), started, args))
         if "idle" in parts:
@@ -163,6 +168,7 @@ def main():
 
 {machine()}, loopback, {args.connections} connections, {args.rounds} interleaved rounds, forwards and backwards in turn, of {args.seconds} s
 each; medians, ratios round by round. Each proxy is one worker on one core; nginx as upstream and wrk share the other. {versions[0]}; {versions[1]}.
+Paced: further {min(args.seconds, 2)} s a round, in which each connection waits for a millisecond after an answer, so that all proxies have about as much to do.
 
 ati: enforce mode, a signed request, route, strip, bearer. haproxy: the same job. nginx: a reverse proxy that sets one header.
 
