@@ -21,6 +21,7 @@ const LAYERS: &[&[&str]] = &[
         "mcp",
         "output_folder",
         "pattern",
+        "policy",
         "process",
         "request_id",
         "spool",
@@ -29,6 +30,7 @@ const LAYERS: &[&[&str]] = &[
         "single_flight",
     ],
     &["keyring"],
+    &["store"],
     &["auth", "egress"],
     &["credential"],
     &["config"],
@@ -39,6 +41,7 @@ const LAYERS: &[&[&str]] = &[
     &["snapshot"],
     &["filters"],
     &["call"],
+    &["assist"],
     &["api"],
     &["gateway"],
     &["server"],
@@ -46,7 +49,9 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Rooms that serve requests.
-const SERVING: &[&str] = &["gateway", "filters", "api", "call", "route", "exec"];
+const SERVING: &[&str] = &[
+    "gateway", "filters", "api", "assist", "call", "route", "exec",
+];
 
 /// Files and folders that answer with a status of their own.
 const STATUSES: &[&str] = &[
@@ -68,6 +73,7 @@ const SECRETS: &[&str] = &[
     "exec/credentials/service_account.rs",
     "exec/files/s3.rs",
     "exec/sigv4.rs",
+    "assist/llm/mod.rs",
     "call/credentials.rs",
     "call/files.rs",
     "call/mcp.rs",
@@ -77,7 +83,9 @@ const SECRETS: &[&str] = &[
     "skills/remote/store/gcs.rs",
     "skills/remote/store/s3.rs",
     "snapshot/build.rs",
+    "store/url.rs",
     "server/lifecycle/reload.rs",
+    "cli/admin/place.rs",
     "cli/edge/mod.rs",
 ];
 
@@ -85,6 +93,8 @@ const SECRETS: &[&str] = &[
 const ENVIRONMENT: &[&str] = &[
     "config/environment.rs",
     "config/jwt.rs",
+    "config/master_keys.rs",
+    "config/paths.rs",
     "keyring/load.rs",
     "process/",
     "server/lifecycle/notify.rs",

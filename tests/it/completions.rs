@@ -124,7 +124,7 @@ fn bash_completes_commands_as_before() {
         ("man", true),
         ("__complete", false),
         ("mcp", true),
-        ("admin", false),
+        ("admin", true),
     ] {
         assert_eq!(
             commands.iter().any(|it| it == name),

@@ -150,17 +150,6 @@ fn virtual_keys_without_a_store_get_503() {
 }
 
 #[test]
-fn database_url_without_the_feature_stops_the_start() {
-    let output = Setup::new()
-        .env("ATI_DB_URL", "postgres://u:hunter2@db/x")
-        .output();
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success());
-    assert!(text.contains("rebuild with --features db"), "{text}");
-    assert!(!text.contains("hunter2"));
-}
-
-#[test]
 fn connection_is_kept_until_a_long_body_is_refused() {
     let proxy = Setup::new().start();
     let mut client = proxy.client();

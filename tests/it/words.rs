@@ -18,6 +18,8 @@ const FOLDERS: &[&str] = &[
     "keyrings",
     "caddy",
     "bench",
+    "ati-client",
+    "examples",
 ];
 const PAGES: &[&str] = &[
     "README.md",

@@ -4,6 +4,7 @@ mod agent;
 mod handler;
 mod hostile;
 mod hybrid;
+mod policy;
 mod scan;
 mod validate;
 

@@ -130,6 +130,12 @@ fn exported_tools_are_tools_again() {
     );
     write(&setup.path().join("manifests/again.toml"), &manifest);
     let ids = r#"["x", "y z"]"#;
-    let answer = printed(setup.path(), &["run", "again:delete_emails", "--ids", ids]);
+    // No person could confirm the inner call: the operator vouches for it.
+    let approved = "\n[[tools]]\nname = 'delete_emails'\neffects = { destructive = false }\n";
+    let file = setup.path().join("manifests/inboxd.toml");
+    let inner = std::fs::read_to_string(&file).unwrap() + approved;
+    write(&file, &inner);
+    let words = ["run", "--yes", "again:delete_emails", "--ids", ids];
+    let answer = printed(setup.path(), &words);
     assert_eq!(answer["words"], json!(["delete", "--ids", "x", "y z"]));
 }

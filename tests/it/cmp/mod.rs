@@ -110,13 +110,17 @@ fn seeds_inboxd_works_over_call_mcp_and_run() {
         json!({"result": expected, "stderr": "inbox was here"})
     );
     let args = json!({"name": "inboxd:delete_emails", "arguments": {"ids": ["1", "2 3"]}});
-    let result = rpc(&proxy, "tools/call", args);
+    let asked = rpc(&proxy, "tools/call", args.clone());
+    let token = &asked["structuredContent"]["confirmation"]["token"];
+    let mut confirmed = args;
+    confirmed["_meta"] = json!({"ati/confirm": token});
+    let result = rpc(&proxy, "tools/call", confirmed);
     let words = json!(["delete", "--ids", "1", "2 3"]);
     assert_eq!(result["structuredContent"]["words"], words);
     assert_eq!(result["content"][1]["text"], "stderr:\ninbox was here");
     let here = printed(
         &proxy.path(""),
-        &["run", "inboxd:delete_emails", "--ids", "7"],
+        &["run", "--yes", "inboxd:delete_emails", "--ids", "7"],
     );
     assert_eq!(here["words"], json!(["delete", "--ids", "7"]));
     let missing = proxy.call(None, "inboxd:delete_emails", json!({}));

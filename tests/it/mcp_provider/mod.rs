@@ -3,6 +3,7 @@
 mod hostile;
 mod limits;
 mod over_http;
+mod policy;
 mod scopes;
 mod sessions;
 mod stateless;

@@ -5,6 +5,7 @@
 //! environment of the test repeats that exchange alone, and shows it whole.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -166,6 +167,7 @@ fn lane(
     lane: usize,
     next: &AtomicU64,
     end: u64,
+    attempts: RangeInclusive<usize>,
     to: &Mutex<Results>,
 ) {
     let mut kept: [Option<Caller>; 2] = [None, None];
@@ -176,7 +178,7 @@ fn lane(
         }
         let mut first: Option<Difference> = None;
         let mut is_steady = false;
-        for attempt in 0..=REPEATS {
+        for attempt in attempts.clone() {
             let id = format!("c{index:06}-{attempt}");
             let case = case(seed, index, lane, &id);
             let [mut short, mut long] =
@@ -203,7 +205,9 @@ fn lane(
             }
             if found.is_empty() {
                 results.what.insert(id.clone(), case.what.clone());
-                results.steady.insert(id, case.breaks_off);
+                // No answer at all: Pingora sends it again where the connection was an idle one.
+                let is_empty = case.what.ends_with("odd \"\"");
+                results.steady.insert(id, case.breaks_off || is_empty);
                 is_steady = true;
                 break;
             }
@@ -234,6 +238,52 @@ fn tell(title: &str, seed: u64, all: &[Difference]) -> String {
     text
 }
 
+/// Cases that differed while other lanes were at work, once more and alone: in some it matters
+/// which bytes arrive together, and on a busy machine that differs from one side to the other.
+fn try_alone(
+    sides: &[Side; 2],
+    seed: u64,
+    again: Vec<Difference>,
+    attempts: RangeInclusive<usize>,
+    results: Results,
+) -> Results {
+    let results = Mutex::new(results);
+    for one in again {
+        let before = results.lock().unwrap().different.len();
+        let next = AtomicU64::new(one.index);
+        let end = one.index + 1;
+        lane(sides, seed, 0, &next, end, attempts.clone(), &results);
+        let mut results = results.lock().unwrap();
+        if results.different.len() == before {
+            results.unsteady.push(one);
+        }
+    }
+    results.into_inner().unwrap()
+}
+
+/// Exchanges that were logged in different ways, of those whose attempt begins with this text.
+fn differing_logs(sides: &[Side; 2], results: &Results, attempt: &str) -> Vec<Difference> {
+    let logs = [0, 1].map(|side| sides[side].records(&results.steady));
+    let mut different = Vec::new();
+    for id in results
+        .steady
+        .keys()
+        .filter(|id| id[7..].starts_with(attempt))
+    {
+        let [short, long] = [0, 1].map(|side| logs[side].get(id).cloned().unwrap_or_default());
+        if short != long {
+            let short = short.join("\n        ");
+            let long = long.join("\n        ");
+            different.push(Difference {
+                index: id[1..7].parse().unwrap(),
+                what: results.what[id].clone(),
+                found: vec![format!("log: {short}\n      Pingora: {long}")],
+            });
+        }
+    }
+    different
+}
+
 /// Compares both ways over so many exchanges.
 fn agree(exchanges: u64) {
     let number = |name: &str| {
@@ -249,29 +299,26 @@ fn agree(exchanges: u64) {
     std::thread::scope(|scope| {
         for number in 0..LANES {
             let (sides, next, results) = (&sides, &next, &results);
-            scope.spawn(move || lane(sides, seed, number, next, end, results));
+            scope.spawn(move || lane(sides, seed, number, next, end, 0..=REPEATS, results));
         }
     });
-    let results = results.into_inner().unwrap();
+    let mut results = results.into_inner().unwrap();
+    let again = std::mem::take(&mut results.different);
+    let mut results = try_alone(&sides, seed, again, 100..=100 + REPEATS, results);
     eprintln!(
         "{}",
         tell("exchanges differed once", seed, &results.unsteady)
     );
     eprintln!("answers by status: {:?}", results.statuses);
-    let mut different = results.different;
-    let logs = [0, 1].map(|side| sides[side].records(&results.steady));
-    for id in results.steady.keys() {
-        let [short, long] = [0, 1].map(|side| logs[side].get(id).cloned().unwrap_or_default());
-        if short != long {
-            let short = short.join("\n        ");
-            let long = long.join("\n        ");
-            different.push(Difference {
-                index: id[1..7].parse().unwrap(),
-                what: results.what[id].clone(),
-                found: vec![format!("log: {short}\n      Pingora: {long}")],
-            });
-        }
+    let mut different = std::mem::take(&mut results.different);
+    let logged = differing_logs(&sides, &results, "");
+    let tried = logged.len();
+    results = try_alone(&sides, seed, logged, 200..=200 + REPEATS, results);
+    different.append(&mut results.different);
+    if tried > 0 {
+        different.extend(differing_logs(&sides, &results, "-2"));
     }
+    let logs = [0, 1].map(|side| sides[side].records(&results.steady));
     if results.unsteady.is_empty() && different.is_empty() {
         let mut kinds = logs.map(|log| log.get("without a number").cloned().unwrap_or_default());
         for kinds in &mut kinds {

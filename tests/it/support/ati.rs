@@ -270,6 +270,12 @@ impl Proxy {
         assert!(status.unwrap().success());
     }
 
+    /// For successors.
+    pub fn set_env(&mut self, name: &str, value: impl Into<String>) {
+        self.env.retain(|(known, _)| known != name);
+        self.env.push((name.to_owned(), value.into()));
+    }
+
     /// The command that takes over from this one.
     pub fn successor(&self) -> Command {
         let mut command = command(self.dir.path());

@@ -194,6 +194,9 @@ fn list(mode: &str, id: &Value, cursor: &Value) {
     if mode == "shell" {
         tools.push(tool("run", json!({})));
     }
+    if mode == "traced" {
+        tools.push(tool("meta", json!({})));
+    }
     if mode == "telltale" {
         tools[0]["description"] = json!(std::env::var("GIVEN").unwrap_or_default());
     }
@@ -259,6 +262,7 @@ fn call(mode: &str, id: &Value, params: &Value) {
     }
     match params["name"].as_str().unwrap_or_default() {
         "echo" => reply(id, content(text)),
+        "meta" => reply(id, content(&params["_meta"].to_string())),
         "env" => {
             let all: Vec<String> = std::env::vars()
                 .map(|(name, value)| format!("{name}={value}"))

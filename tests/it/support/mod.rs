@@ -1,6 +1,7 @@
 //! Starts the real binary on ports of the system's choice, and talks to it over real sockets.
 
 pub mod ati;
+pub mod database;
 pub mod dns;
 pub mod http;
 pub mod skip;

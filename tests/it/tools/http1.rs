@@ -144,7 +144,7 @@ fn stale() -> (Upstream, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn stale_connection_repeats_a_get_and_never_a_post() {
+fn stale_connection_repeats_a_get_and_never_what_is_not_idempotent() {
     let (api, requests) = stale();
     let get = proxy(&api.url(), "endpoint = '/x'");
     for _ in 0..2 {
@@ -152,16 +152,19 @@ fn stale_connection_repeats_a_get_and_never_a_post() {
     }
     assert_eq!(requests.load(Ordering::Relaxed), 3);
 
-    let (api, requests) = stale();
-    let post = proxy(&api.url(), "endpoint = '/x'\nmethod = 'POST'");
-    assert_eq!(post.call(None, "p", json!({})).status, 200);
-    let lost = post.call(None, "p", json!({}));
-    assert_eq!(lost.status, 502);
-    assert_eq!(
-        lost.json()["error"],
-        "Upstream API error: HTTP request failed: it closed the connection"
-    );
-    assert_eq!(requests.load(Ordering::Relaxed), 2);
+    let declared = "endpoint = '/x'\n[tools.effects]\nidempotent = false";
+    for tool in ["endpoint = '/x'\nmethod = 'POST'", declared] {
+        let (api, requests) = stale();
+        let once = proxy(&api.url(), tool);
+        assert_eq!(once.call(None, "p", json!({})).status, 200);
+        let lost = once.call(None, "p", json!({}));
+        assert_eq!(lost.status, 502);
+        assert_eq!(
+            lost.json()["error"],
+            "Upstream API error: HTTP request failed: it closed the connection"
+        );
+        assert_eq!(requests.load(Ordering::Relaxed), 2);
+    }
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! The audit of tool calls, and the command that reads it.
 
+mod chain;
+mod follow;
+
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +14,7 @@ use crate::support::eventually;
 use crate::support::tokens::{bearer, claims, key_pair};
 use crate::support::upstream::Upstream;
 
-const TOOLS: &str = r#"
+pub const TOOLS: &str = r#"
     [[tools]]
     name = 'look'
 
