@@ -60,9 +60,13 @@ def issue(work):
     private, public = keys.split("-----END PRIVATE KEY-----\n")
     (work / "private.pem").write_text(private + "-----END PRIVATE KEY-----\n")
     (work / "public.pem").write_text(public)
+    sign(work)
+
+
+def sign(work, *options):
     token = subprocess.run(
         [OURS, "token", "issue", "--key", str(work / "private.pem"), "--sub", "bench", "--scope", "tool:bench_echo tool:t:*",
-         "--ttl", "7200", "--rate", "tool:bench_*=1000000/second"], capture_output=True, text=True, check=True).stdout
+         "--ttl", "7200", "--rate", "tool:bench_*=1000000/second", *options], capture_output=True, text=True, check=True).stdout
     (work / "token").write_text(token)
 
 
