@@ -23,7 +23,7 @@ def variables(collector, ratio):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ati", type=Path, default=TARGET / "release/ati")
+    parser.add_argument("--ati", type=Path, default=TARGET / "ati")
     parser.add_argument("--before", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=3)

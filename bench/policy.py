@@ -26,7 +26,7 @@ DELEGATION = ["--allow-tool", "bench_*", "--deny-command", "bench_drop", "--rest
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ati", type=Path, default=TARGET / "release/ati")
+    parser.add_argument("--ati", type=Path, default=TARGET / "ati")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--connections", type=int, default=32)
