@@ -12,6 +12,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use prometheus::IntCounter;
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use zeroize::Zeroizing;
 
@@ -61,6 +62,10 @@ pub struct Namespace {
     pub rate: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub customer_id: Option<String>,
+    /// The policy that the token carries. Read together with the other claims, so that a token with
+    /// a policy that can't be read is none without a policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delegation: Option<serde_json::Value>,
 }
 
 /// RFC 7519's NumericDate may have a fraction.
@@ -232,7 +237,7 @@ impl Verifier {
         let place = self.choose(token)?;
         let claims = self.decode_with(token, place)?;
         let valid = ValidToken {
-            identity: Arc::new(identity(claims, delegation(token)?)?),
+            identity: Arc::new(identity(claims)?),
             old_key: (place > 0).then_some(place),
         };
         let token = CachedToken(Zeroizing::new(token.into()));
@@ -284,29 +289,39 @@ impl Verifier {
 /// Whether the header has `crit`: what it names changes what the token means, and ati knows no
 /// extension (RFC 7515, 4.1.11). A header that can't be read is refused later.
 fn has_critical_extensions(token: &str) -> bool {
+    #[derive(Default, Deserialize)]
+    struct Crit {
+        #[serde(default)]
+        crit: IsThere,
+    }
     let header = token.split('.').next().unwrap_or_default();
     let header = URL_SAFE_NO_PAD.decode(header).unwrap_or_default();
-    let header: serde_json::Value = serde_json::from_slice(&header).unwrap_or_default();
-    header.get("crit").is_some()
+    let header: Crit = serde_json::from_slice(&header).unwrap_or_default();
+    header.crit.0
 }
 
-/// The policy that a token carries: `ati.delegation`. Its signature was verified.
-fn delegation(token: &str) -> Result<Option<Arc<Rules>>, TokenFault> {
-    let claims = inspect(token).unwrap_or_default();
-    match claims.get("ati").and_then(|ati| ati.get("delegation")) {
-        None | Some(serde_json::Value::Null) => Ok(None),
-        Some(value) => match Rules::read(value) {
-            Ok(rules) => Ok(Some(Arc::new(rules))),
-            Err(_) => Err(TokenFault::BadDelegation),
-        },
+/// A member of any kind. Only that it is there counts.
+#[derive(Default)]
+struct IsThere(bool);
+
+impl<'de> Deserialize<'de> for IsThere {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| IsThere(true))
     }
 }
 
-fn identity(claims: Claims, delegation: Option<Arc<Rules>>) -> Result<Identity, TokenFault> {
-    let (rate, customer_id) = claims
+fn identity(claims: Claims) -> Result<Identity, TokenFault> {
+    let (rate, customer_id, delegation) = claims
         .ati
-        .map(|ati| (ati.rate, ati.customer_id))
+        .map(|ati| (ati.rate, ati.customer_id, ati.delegation))
         .unwrap_or_default();
+    let delegation = match delegation {
+        None => None,
+        Some(value) => match Rules::read(&value) {
+            Ok(rules) => Some(Arc::new(rules)),
+            Err(_) => return Err(TokenFault::BadDelegation),
+        },
+    };
     let rates = rate
         .into_iter()
         .map(|(pattern, spec)| Some((pattern, Rate::parse(&spec)?)))

@@ -204,6 +204,7 @@ fn issue(args: &Provision) -> Result<String, Failure> {
             v: 1,
             rate: args.rate.iter().cloned().collect(),
             customer_id: args.customer.clone(),
+            delegation: None,
         }),
     };
     token_command::signer(&args.key)?

@@ -201,6 +201,7 @@ fn mint(args: &Issue) -> Result<(String, Value), Failure> {
             v: 1,
             rate: args.rate.iter().cloned().collect::<BTreeMap<_, _>>(),
             customer_id: args.customer_id.clone(),
+            delegation: None,
         }),
     };
     let claims = args.delegation.apply(claims, &args.key)?;

@@ -152,7 +152,8 @@ pub struct Rules<'a> {
     pub keys: Option<&'a VirtualKeys>,
 }
 
-/// Never waits: what follows may take a request's first reading of the clock for its own.
+/// Waits only for a virtual key that the cache doesn't have; the trail has its caller then. Without
+/// one, what follows may take a request's first reading of the clock for its own.
 pub async fn admit(
     request: &Parts,
     raw_header: impl FnOnce() -> Option<bytes::Bytes>,

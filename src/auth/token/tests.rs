@@ -20,6 +20,7 @@ fn claims() -> Claims {
             v: 1,
             rate: BTreeMap::from([("tool:a:*".into(), "5/min".into())]),
             customer_id: Some("cust".into()),
+            delegation: None,
         }),
     }
 }
@@ -39,7 +40,7 @@ fn shared(secret: &[u8], expect: &Expectations) -> (Signer, Verifier) {
     (Signer::Hs256(secret), verifier)
 }
 
-fn sign_raw(verifier_secret: &[u8], header: &str, payload: &serde_json::Value) -> String {
+fn sign_raw(verifier_secret: &[u8], header: &str, payload: &impl ToString) -> String {
     let message = format!(
         "{}.{}",
         URL_SAFE_NO_PAD.encode(header),
@@ -255,5 +256,42 @@ fn token_that_demands_an_extension_is_refused() {
         r#"{"alg":"HS256","\u0063rit":["x"]}"#,
     ] {
         assert_eq!(check(header).unwrap_err(), TokenFault::Critical, "{header}");
+    }
+}
+
+#[test]
+fn policy_of_a_token_holds_next_to_claims_that_are_no_text_or_number() {
+    let (_, verifier) = shared(b"k", &Expectations::default());
+    let with = |more: &str, delegation: &str| {
+        format!(
+            r#"{{"sub":"s","aud":"ati-proxy","iat":{0},"exp":{0},"scope":"tool:*",{more}
+            "ati":{{"v":1,"delegation":{delegation}}}}}"#,
+            now() + 600
+        )
+    };
+    let verify = |payload: String| {
+        let token = sign_raw(b"k", r#"{"alg":"HS256"}"#, &payload);
+        verifier.verify(&token, now())
+    };
+    let denies = r#"{"deniedCommands":["shop:get"]}"#;
+    for more in ["", r#""name":"\ud800","#, r#""n":1e999,"#] {
+        let identity = verify(with(more, denies)).unwrap();
+        assert!(identity.delegation.is_some(), "{more}");
+    }
+    for unreadable in [r#""\ud800""#, r#"{"deniedCommands":["\ud800"]}"#, "[]"] {
+        assert!(verify(with("", unreadable)).is_err(), "{unreadable}");
+    }
+}
+
+#[test]
+fn critical_extension_is_refused_in_a_header_with_members_of_any_kind() {
+    let (_, verifier) = shared(b"k", &Expectations::default());
+    let payload = serde_json::to_value(claims()).unwrap();
+    for more in ["", r#","n":1e999"#, r#","n":"\ud800""#] {
+        for crit in [r#"["b64"]"#, "null"] {
+            let header = format!(r#"{{"alg":"HS256","crit":{crit}{more}}}"#);
+            let fault = verifier.verify(&sign_raw(b"k", &header, &payload), now());
+            assert_eq!(fault.unwrap_err(), TokenFault::Critical, "{header}");
+        }
     }
 }

@@ -281,6 +281,7 @@ fn token(jwt: &str) -> Result<String, Failure> {
             v: 1,
             rate: Default::default(),
             customer_id: None,
+            delegation: None,
         }),
     };
     let key = shared_secret(jwt.as_bytes()).map_err(broken)?;

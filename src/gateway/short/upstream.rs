@@ -95,8 +95,8 @@ pub(super) async fn connect(
     gateway: &Gateway,
     may_reuse: bool,
 ) -> Result<Connected, NoConnection> {
-    // A first try comes right after admission, which never waits.
-    let now = if may_reuse {
+    // A first try comes right after admission, which waits only to learn who the caller is.
+    let now = if may_reuse && ctx.trail.subject.is_none() {
         ctx.started
     } else {
         Instant::now()
