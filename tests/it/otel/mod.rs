@@ -1,5 +1,6 @@
 //! Spans and metrics as a collector gets them.
 
+mod answers;
 mod collector;
 mod faults;
 
