@@ -16,7 +16,9 @@ use opentelemetry_otlp::{
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
+use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use tracing::{info, warn};
+use uuid::Uuid;
 
 use crate::config::OtlpVariables;
 use crate::snapshot::Snapshot;
@@ -25,6 +27,8 @@ use collector::{Collector, Signal};
 
 /// How long a server that ends waits until the last spans and metrics are sent.
 pub const LAST_EXPORT: Duration = Duration::from_secs(10);
+/// Tells this process from others of the same name, whose sums it must not be mixed up with.
+const INSTANCE: &str = "service.instance.id";
 
 /// Begins to export. A failure is logged: the server serves without telemetry.
 pub fn start(variables: &OtlpVariables, current: &Arc<ArcSwap<Snapshot>>) {
@@ -93,15 +97,19 @@ fn export(
     Ok(Export { spans, instruments })
 }
 
-/// What ati says of itself wins over what the environment says of it.
+/// What ati says of itself wins over what the environment says of it, but for the instance.
 fn resource(variables: &OtlpVariables) -> Resource {
     let named = variables.resource.iter();
     let named = named.map(|(name, value)| KeyValue::new(name.clone(), value.clone()));
     let mut own = vec![KeyValue::new("service.version", env!("CARGO_PKG_VERSION"))];
+    if !variables.resource.iter().any(|(name, _)| name == INSTANCE) {
+        own.push(KeyValue::new(INSTANCE, Uuid::new_v4().to_string()));
+    }
     if let Some(tier) = &variables.tier {
         own.push(KeyValue::new("deployment.environment", tier.clone()));
     }
     Resource::builder_empty()
+        .with_detector(Box::new(TelemetryResourceDetector))
         .with_attributes(named)
         .with_service_name(variables.service_name.clone())
         .with_attributes(own)
