@@ -3,6 +3,7 @@
 mod answers;
 mod collector;
 mod faults;
+mod tree;
 
 use std::path::Path;
 
