@@ -40,7 +40,7 @@ pub(super) async fn answer(
     snapshot: &Arc<Snapshot>,
     services: &Services,
 ) -> Result<Reply, Refusal> {
-    let id = request.id;
+    let (id, traceparent) = (request.id, request.trail.traceparent());
     let llm = assist::llm::tool(&snapshot.catalog).ok_or_else(|| help(HelpError::NotConfigured))?;
     check_page(&request.parts.headers, snapshot)?;
     let may_ask = identity.scopes.allow("help");
@@ -76,6 +76,7 @@ pub(super) async fn answer(
     let question = Question {
         system: &prompt::system(&about),
         user: question,
+        traceparent,
     };
     let answered = backend.ask(&question, &snapshot.clients).await;
     let text = answered.map_err(|error| {

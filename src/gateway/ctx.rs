@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::HeaderWatch;
 use super::load::{InFlight, Load, RouteGuard};
+use super::logging::InnerSpan;
 use crate::api::Services;
 use crate::auth::signature::{Mode, Verdict};
 use crate::config::LogSettings;
@@ -181,7 +182,8 @@ impl Ctx {
 
     /// The request's place in its trace, for the upstream.
     pub(super) fn traceparent(&self) -> Option<Traceparent> {
-        self.trace.as_ref().map(|trace| trace.outbound())
+        let trace = self.trace.as_ref()?;
+        Some(trace.outbound(InnerSpan::of(self).is_some()))
     }
 
     /// In warn mode, the verdict on the request's signature.

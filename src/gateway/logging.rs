@@ -11,7 +11,7 @@ use super::request_filter::job_header;
 use super::{Ctx, call_row};
 use crate::api::Services;
 use crate::error::{Refusal, UpstreamFailure};
-use crate::route::Match;
+use crate::route::{MCP_PROVIDER, Match};
 use crate::telemetry::audit::{self, RouteEntry};
 use crate::telemetry::metrics::METRICS;
 use crate::telemetry::otel::{self, Inner, RequestFacts};
@@ -102,8 +102,7 @@ pub(super) fn record(outcome: &Outcome<'_>, ctx: &Ctx, services: &Services) {
         route.observe_upstream(time.as_secs_f64());
     }
     if let Some(export) = otel::export() {
-        let failure = failure.map(|failure| failure.kind).or(refused);
-        let facts = facts(outcome, ctx, route.name(), took, failure);
+        let facts = facts(outcome, ctx, route.name(), took, failure, refused);
         export.request(&facts, ctx.trace.as_deref());
     }
     if ctx.audits_routes && ctx.trail.is_route {
@@ -142,27 +141,30 @@ fn facts<'a>(
     ctx: &'a Ctx,
     route: &'a str,
     took: Duration,
-    failure: Option<&'a str>,
+    failure: Option<UpstreamFailure>,
+    refused: Option<&'a str>,
 ) -> RequestFacts<'a> {
     let request = outcome.request;
+    // Where there was no answer, what ended the request.
+    let ended = outcome.failed.as_ref().filter(|_| outcome.status == 0);
+    let ended = ended.map(|failed| failed.kind);
     let call = ctx.call.as_deref();
     let tool = call.and_then(|call| call.tool());
-    let inner = match route {
-        _ if ctx.trail.is_route => {
+    let inner = InnerSpan::of(ctx).map(|span| match span {
+        InnerSpan::Passthrough => {
             let upstream = upstream(ctx).filter(|_| ctx.dial.attempts > 0);
-            Some(Inner::Passthrough { route, upstream })
+            Inner::Passthrough { route, upstream }
         }
-        "/call" => Some(Inner::Call {
+        InnerSpan::Call => Inner::Call {
             tool,
             provider: call.and_then(|call| call.provider()),
-        }),
-        "/mcp" => Some(Inner::Mcp {
+        },
+        InnerSpan::Mcp => Inner::Mcp {
             method: call.and_then(|call| call.method()),
             tool,
-        }),
-        "/help" => Some(Inner::Help),
-        _ => None,
-    };
+        },
+        InnerSpan::Help => Inner::Help,
+    });
     // Refused before it came to that.
     let inner = inner.filter(|_| ctx.admitted.is_some() || ctx.dial.attempts > 0);
     RequestFacts {
@@ -170,13 +172,37 @@ fn facts<'a>(
             true => otel::UNMATCHED,
             false => route,
         },
+        passthrough: ctx.trail.is_route.then_some(route),
         method: request.method.as_str(),
         path: text::clip(request.uri.path(), record::LONGEST_PATH),
         status: outcome.status,
         took,
-        request_id: ctx.request_id,
-        failure,
+        request_id: Some(ctx.request_id),
+        failure: failure.map(|failure| failure.kind).or(refused).or(ended),
+        upstream_failed: failure.is_some(),
         inner,
+    }
+}
+
+/// The span that a request has inside of `http.server.request`, unless it is refused.
+pub(super) enum InnerSpan {
+    Passthrough,
+    Call,
+    Mcp,
+    Help,
+}
+
+impl InnerSpan {
+    pub fn of(ctx: &Ctx) -> Option<Self> {
+        if ctx.trail.is_route {
+            return Some(InnerSpan::Passthrough);
+        }
+        match ctx.route.as_ref()?.metrics().name() {
+            "/call" => Some(InnerSpan::Call),
+            "/mcp" | MCP_PROVIDER => Some(InnerSpan::Mcp),
+            "/help" => Some(InnerSpan::Help),
+            _ => None,
+        }
     }
 }
 
@@ -212,6 +238,7 @@ pub fn record_unparsed(refusal: &Refusal, peer: Option<SocketAddr>) {
     // A method that no counter knows is counted as "other".
     let unknown = Method::from_bytes(b"-").unwrap_or_default();
     METRICS.route("unmatched").observe(&unknown, status, 0.0);
+    otel::unparsed(status, refusal.label());
     record::emit(Level::INFO, "ati::access", "request", |record| {
         record
             .num("status", status.into())

@@ -111,6 +111,8 @@ const PROTECTED_RESOURCE: &str = "/.well-known/oauth-protected-resource";
 
 /// Where files are put.
 pub const FILES: &str = "/files";
+/// An MCP server as it is. Also its name in metrics and spans.
+pub const MCP_PROVIDER: &str = "/mcp/{provider}";
 
 pub static ENDPOINTS: [Endpoint; 27] = [
     endpoint(Builtin::Health, "/health", READ, Guard::Signature),
@@ -201,7 +203,7 @@ pub static ENDPOINTS: [Endpoint; 27] = [
     endpoint(Builtin::File, "/files/{id}", "GET", Guard::Token),
     endpoint(
         Builtin::McpProvider,
-        "/mcp/{name}",
+        MCP_PROVIDER,
         "POST,GET,DELETE",
         Guard::Token,
     ),

@@ -8,7 +8,7 @@ mod path;
 mod rewrite;
 mod table;
 
-pub use builtin::{Builtin, Endpoint, Guard, find as find_endpoint};
+pub use builtin::{Builtin, Endpoint, Guard, MCP_PROVIDER, find as find_endpoint};
 pub use credential::{CredentialFault, RouteCredential};
 pub use passthrough::{Caps, Route, SignatureRule};
 pub use path::normalise;

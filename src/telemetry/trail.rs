@@ -100,9 +100,11 @@ impl CallTrail {
         let _ = self.provider.set(provider.into());
     }
 
-    /// The method of a JSON-RPC message.
+    /// The method of a JSON-RPC message. Only spans have it.
     pub fn asked(&self, method: &str) {
-        let _ = self.method.set(text::clip(method, LONGEST_METHOD).into());
+        if self.traceparent.is_some() {
+            let _ = self.method.set(text::clip(method, LONGEST_METHOD).into());
+        }
     }
 
     /// Where the call goes: a host and a port. No more of a URL than that: the rest may hold a

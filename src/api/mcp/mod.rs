@@ -65,12 +65,12 @@ pub async fn respond(
     exchange: &Exchange,
     watcher: Option<Watcher<'_>>,
 ) -> Result<ResultText, RpcError> {
+    exchange.trail.asked(&request.method);
     if exchange.knows_skills
         && let Some(answered) = skills::respond(request, exchange).await
     {
         return answered;
     }
-    exchange.trail.asked(&request.method);
     match request.method.as_str() {
         "initialize" => Ok(initialize(request, exchange)),
         "server/discover" => Ok(discover(exchange)),

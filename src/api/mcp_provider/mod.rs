@@ -131,6 +131,7 @@ async fn post(request: Request, mut exchange: Exchange) -> Result<Reply, Refusal
         let text = text.as_slice();
         match received {
             Received::Request(request) => {
+                exchange.trail.asked(&request.method);
                 let answered = match request.era {
                     Era::Handshake if request.method == "initialize" => {
                         session::initialize(&request, text, &exchange).await

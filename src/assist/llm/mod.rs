@@ -18,6 +18,7 @@ use crate::credential::{Attachment, Redactor};
 use crate::egress::{Clients, EgressError};
 use crate::error::HelpError;
 use crate::exec::egress::{append_query, check, client, failed};
+use crate::telemetry::otel::Traceparent;
 use crate::text::clip_chars;
 use events::Events;
 
@@ -75,6 +76,8 @@ pub struct Backend {
 pub struct Question<'a> {
     pub system: &'a str,
     pub user: &'a str,
+    /// What the model's server is told of the trace.
+    pub traceparent: Option<Traceparent>,
 }
 
 impl Backend {
@@ -134,6 +137,9 @@ impl Backend {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if self.wire == Wire::Anthropic {
             headers.insert(anthropic::VERSION.0, anthropic::VERSION.1);
+        }
+        if let Some(parent) = question.traceparent {
+            parent.insert(headers);
         }
         let attached = self.credential.attach(true, |name, value| {
             headers.insert(name, value);

@@ -167,6 +167,7 @@ fn here(words: &[String], choice: Choice, format: Format) -> Result<u8, Failure>
     let question_to = Question {
         system: &prompt::system(&context),
         user: &question,
+        traceparent: None,
     };
     let clients = chosen.clients(local.clients());
     let mut shown = String::new();
@@ -299,7 +300,11 @@ pub fn ask_whole(
 ) -> Result<String, HelpError> {
     let clients = chosen.clients(local.clients());
     let runtime = runtime().map_err(|e| HelpError::Request(e.to_string()))?;
-    let question = Question { system, user };
+    let question = Question {
+        system,
+        user,
+        traceparent: None,
+    };
     let answered = runtime.block_on(chosen.backend.ask(&question, clients));
     let answered = answered.map_err(|error| chosen.named(error))?;
     answered.ok_or_else(|| HelpError::Request("its answer has no text".to_owned()))

@@ -101,6 +101,10 @@ impl<'a> Hops<'a> {
         for (name, value) in more {
             request.headers_mut().insert(name, value.clone());
         }
+        // A server that the caller didn't name has no part in the trace.
+        if let (true, Some(parent)) = (hop.at_origin, self.context.trail.traceparent()) {
+            parent.insert(request.headers_mut());
+        }
         request
     }
 

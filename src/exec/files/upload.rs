@@ -140,7 +140,7 @@ impl Answer {
 
 /// Sends a request of an upload. Redirects are answers like any other: a destination has none.
 pub async fn send(
-    request: reqwest::Request,
+    mut request: reqwest::Request,
     clients: &Clients,
     source: Option<IpAddr>,
     context: ExecContext<'_>,
@@ -149,6 +149,10 @@ pub async fn send(
         .trail
         .leads_to(host_and_port(request.url().as_str()));
     context.trail.attempt();
+    if let Some(parent) = context.trail.traceparent() {
+        // Signatures of destinations don't cover it.
+        parent.insert(request.headers_mut());
+    }
     let _wait = context.trail.wait();
     let origin = request.url().origin();
     let client = client(clients, source).map_err(UploadFault::Egress)?;

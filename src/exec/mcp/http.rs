@@ -39,7 +39,6 @@ use crate::credential::Attachment;
 use crate::egress::{Clients, EgressError};
 use crate::exec::egress;
 use crate::request_id;
-use crate::telemetry::otel::traceparent;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 /// Only servers of the stateless era are sent it.
@@ -453,10 +452,8 @@ fn insert_ids(headers: &mut HeaderMap, message: &ClientJsonRpcMessage) {
     if let Ok(id) = HeaderValue::from_bytes(ids.request.text().as_bytes()) {
         headers.insert(request_id::HEADER, id);
     }
-    if let Some(parent) = ids.traceparent
-        && let Ok(parent) = HeaderValue::from_bytes(parent.text().as_bytes())
-    {
-        headers.insert(traceparent::HEADER, parent);
+    if let Some(parent) = ids.traceparent {
+        parent.insert(headers);
     }
 }
 

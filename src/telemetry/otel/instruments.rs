@@ -6,12 +6,8 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, MeterProvider as _};
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 
+use super::scope;
 use super::spans::{Inner, RequestFacts, text};
-
-/// Methods that are counted by name. Others are a caller's own words.
-const METHODS: [&str; 9] = [
-    "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
-];
 
 #[derive(Debug)]
 pub struct Instruments {
@@ -24,7 +20,7 @@ pub struct Instruments {
 
 impl Instruments {
     pub fn new(provider: SdkMeterProvider) -> Self {
-        let meter = provider.meter("ati");
+        let meter = provider.meter_with_scope(scope());
         Instruments {
             requests: meter
                 .u64_counter("ati.proxy.requests")
@@ -48,13 +44,9 @@ impl Instruments {
     }
 
     pub(super) fn request(&self, facts: &RequestFacts<'_>) {
-        let method = METHODS.iter().find(|known| **known == facts.method);
         let mut labels = Vec::with_capacity(5);
         labels.push(text("http.route", facts.route));
-        labels.push(KeyValue::new(
-            "http.request.method",
-            *method.unwrap_or(&"_OTHER"),
-        ));
+        labels.push(KeyValue::new("http.request.method", facts.known_method()));
         labels.push(KeyValue::new(
             "http.response.status_class",
             class(facts.status),
@@ -64,9 +56,9 @@ impl Instruments {
                 labels.extend(provider.map(|provider| text("provider", provider)));
                 labels.extend(tool.map(|tool| text("tool", tool)));
             }
-            Some(Inner::Passthrough { route, .. }) => labels.push(text("route", route)),
-            Some(Inner::Mcp { .. } | Inner::Help) | None => {}
+            Some(Inner::Passthrough { .. } | Inner::Mcp { .. } | Inner::Help) | None => {}
         }
+        labels.extend(facts.passthrough.map(|route| text("route", route)));
         self.requests.add(1, &labels);
         self.durations
             .record(facts.took.as_secs_f64() * 1e3, &labels);

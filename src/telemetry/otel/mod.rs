@@ -49,16 +49,20 @@ pub struct Spans {
 
 impl Spans {
     pub fn new(queue: SpanQueue, sampler: Sampler) -> Self {
-        let scope = InstrumentationScope::builder("ati")
-            .with_version(env!("CARGO_PKG_VERSION"))
-            .build();
         Spans {
             queue,
             sampler,
-            scope,
+            scope: scope(),
             ids: RandomIdGenerator::default(),
         }
     }
+}
+
+/// Whose spans and metrics these are.
+fn scope() -> InstrumentationScope {
+    InstrumentationScope::builder("ati")
+        .with_version(env!("CARGO_PKG_VERSION"))
+        .build()
 }
 
 /// Begins to export. A second call keeps the first's.
@@ -69,6 +73,27 @@ pub fn install(export: Export) {
 /// None where nothing is exported.
 pub fn export() -> Option<&'static Export> {
     EXPORT.get()
+}
+
+/// Something came that never became a request: its header can't be read. `failure` is the label of
+/// its refusal.
+pub fn unparsed(status: u16, failure: &str) {
+    let Some(export) = export() else {
+        return;
+    };
+    let facts = RequestFacts {
+        route: UNMATCHED,
+        passthrough: None,
+        method: "",
+        path: "",
+        status,
+        took: Duration::ZERO,
+        request_id: None,
+        failure: Some(failure),
+        upstream_failed: false,
+        inner: None,
+    };
+    export.request(&facts, RequestTrace::begin(&HeaderMap::new()).as_deref());
 }
 
 /// Work of ati's own that belongs to no request, such as a reload, is done.
@@ -128,11 +153,12 @@ impl RequestTrace {
         }))
     }
 
-    /// What upstreams are told.
-    pub fn outbound(&self) -> Traceparent {
+    /// What upstreams are told. `has_inner`: the request gets a span of its own inside of
+    /// `http.server.request`. Upstreams must not be told of a span that is never exported.
+    pub fn outbound(&self, has_inner: bool) -> Traceparent {
         Traceparent {
             trace: self.trace,
-            span: self.inner,
+            span: if has_inner { self.inner } else { self.server },
             sampled: self.sampled,
         }
     }

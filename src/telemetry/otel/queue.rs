@@ -10,9 +10,16 @@ use opentelemetry_sdk::trace::{
     BatchConfig, BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanExporter, SpanProcessor as _,
 };
 
+use tracing::warn;
+
+use crate::telemetry::Throttle;
 use crate::telemetry::metrics::METRICS;
 
 const MOST_IN_A_BATCH: usize = 2 << 10;
+
+/// Apart from the complaints about the collector: spans are dropped far more often than batches
+/// fail, and would leave no line for the reason.
+static COMPLAINTS: Throttle = Throttle::every(Duration::from_secs(60));
 
 /// How spans are collected before they are sent.
 #[derive(Debug, Clone, Copy)]
@@ -32,15 +39,18 @@ pub struct SpanQueue {
 }
 
 impl SpanQueue {
+    /// `rejected` is what the exporter notes there of a batch that the collector took in part.
     pub fn new<E: SpanExporter + 'static>(
         exporter: E,
         resource: &Resource,
         batching: Batching,
+        rejected: Arc<AtomicUsize>,
     ) -> Self {
         let waiting = Arc::new(AtomicUsize::new(0));
         let exporter = Counted {
             exporter,
             waiting: waiting.clone(),
+            rejected,
         };
         let mut processor = BatchSpanProcessor::new(exporter, batches(batching));
         processor.set_resource(resource);
@@ -55,6 +65,12 @@ impl SpanQueue {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.most {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             METRICS.otlp_spans("dropped", 1);
+            if COMPLAINTS.is_due() {
+                warn!(
+                    most = self.most,
+                    "spans are dropped, because as many as OTEL_BSP_MAX_QUEUE_SIZE are waiting"
+                );
+            }
             return;
         }
         self.processor.on_end(span);
@@ -82,6 +98,8 @@ fn batches(batching: Batching) -> BatchConfig {
 struct Counted<E> {
     exporter: E,
     waiting: Arc<AtomicUsize>,
+    /// Of the batch that is being sent.
+    rejected: Arc<AtomicUsize>,
 }
 
 impl<E: SpanExporter> SpanExporter for Counted<E> {
@@ -90,8 +108,16 @@ impl<E: SpanExporter> SpanExporter for Counted<E> {
         let result = self.exporter.export(batch).await;
         // After the export: what is being sent is in memory, too.
         self.waiting.fetch_sub(length, Ordering::Relaxed);
-        let outcome = if result.is_ok() { "sent" } else { "failed" };
-        METRICS.otlp_spans(outcome, length as u64);
+        let rejected = self.rejected.swap(0, Ordering::Relaxed);
+        let failed = match &result {
+            Ok(()) => rejected.min(length),
+            Err(_) => length,
+        };
+        for (outcome, spans) in [("sent", length - failed), ("failed", failed)] {
+            if spans > 0 {
+                METRICS.otlp_spans(outcome, spans as u64);
+            }
+        }
         result
     }
 

@@ -35,9 +35,10 @@ impl Sampler {
         let Some(name) = name else {
             return (Sampler::default(), None);
         };
-        let (follows_parent, kind) = match name.trim().strip_prefix("parentbased_") {
+        let name = name.trim().to_ascii_lowercase();
+        let (follows_parent, kind) = match name.strip_prefix("parentbased_") {
             Some(kind) => (true, kind),
-            None => (false, name.trim()),
+            None => (false, name.as_str()),
         };
         let (root, unknown) = match kind {
             "always_on" => (Root::AlwaysOn, None),
@@ -107,6 +108,7 @@ mod tests {
             (None, None, [1.0, 1.0, 0.0]),
             (Some("always_on"), None, [1.0, 1.0, 1.0]),
             (Some("always_off"), None, [0.0, 0.0, 0.0]),
+            (Some(" Always_Off "), None, [0.0, 0.0, 0.0]),
             (Some("parentbased_always_off"), None, [0.0, 1.0, 0.0]),
             (Some("traceidratio"), Some("0.25"), [0.25, 0.25, 0.25]),
             (

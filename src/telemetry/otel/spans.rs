@@ -16,16 +16,38 @@ use crate::request_id::RequestId;
 pub struct RequestFacts<'a> {
     /// A built-in endpoint's path, or [`UNMATCHED`].
     pub route: &'a str,
+    /// The name of the route that the path leads to, refused requests included.
+    pub passthrough: Option<&'a str>,
     pub method: &'a str,
-    /// Without the query.
+    /// Without the query. Empty where it isn't known.
     pub path: &'a str,
     /// 0 where there was no answer.
     pub status: u16,
     pub took: Duration,
-    pub request_id: RequestId,
+    /// None where it never became a request.
+    pub request_id: Option<RequestId>,
     /// The label of a refusal, or of an upstream's failure.
     pub failure: Option<&'a str>,
+    /// An upstream failed, whatever the caller's status is.
+    pub upstream_failed: bool,
     pub inner: Option<Inner<'a>>,
+}
+
+/// Methods that are told by name. Others are a caller's own words.
+const METHODS: [&str; 9] = [
+    "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
+];
+
+impl RequestFacts<'_> {
+    pub(super) fn known_method(&self) -> &'static str {
+        let known = METHODS.iter().find(|known| **known == self.method);
+        known.unwrap_or(&"_OTHER")
+    }
+
+    /// A refusal is the caller's doing, and no error of ati's.
+    fn is_error(&self) -> bool {
+        self.status >= 500 || self.status == 0 || self.upstream_failed
+    }
 }
 
 /// What the request was for.
@@ -86,21 +108,28 @@ impl Spans {
             let ids = (trace.trace, trace.inner, trace.server);
             let (name, kind, attributes) = describe(inner);
             let mut span = self.span(name, kind, ids, times, attributes);
-            span.attributes.push(request_id(facts));
+            span.attributes.extend(request_id(facts));
             mark(&mut span, facts);
             self.queue.push(span);
         }
         let mut attributes = Vec::with_capacity(7);
         attributes.push(text("http.route", facts.route));
-        attributes.push(text("http.request.method", facts.method));
-        attributes.push(text("url.path", facts.path));
-        attributes.push(request_id(facts));
+        attributes.push(KeyValue::new("http.request.method", facts.known_method()));
+        if !facts.path.is_empty() {
+            attributes.push(text("url.path", facts.path));
+        }
+        attributes.extend(request_id(facts));
         if facts.status > 0 {
             let status = i64::from(facts.status);
             attributes.push(KeyValue::new("http.response.status_code", status));
         }
-        if let Some(failure) = facts.failure {
-            attributes.push(text("error.type", failure));
+        match facts.failure {
+            Some(failure) => attributes.push(text("error.type", failure)),
+            // An upstream's own answer.
+            None if facts.status >= 500 => {
+                attributes.push(text("error.type", &facts.status.to_string()));
+            }
+            None => {}
         }
         let ids = (trace.trace, trace.server, trace.parent);
         let name = "http.server.request";
@@ -163,16 +192,16 @@ fn describe(inner: Inner<'_>) -> (&'static str, SpanKind, Vec<KeyValue>) {
     (name, kind, attributes)
 }
 
-/// A refusal is the caller's doing, and no error of ati's.
 fn mark(span: &mut SpanData, facts: &RequestFacts<'_>) {
-    if facts.status >= 500 || facts.status == 0 {
+    if facts.is_error() {
         let why = facts.failure.unwrap_or_default().to_owned();
         span.status = Status::error(why);
     }
 }
 
-fn request_id(facts: &RequestFacts<'_>) -> KeyValue {
-    text("request_id", facts.request_id.text().as_str())
+fn request_id(facts: &RequestFacts<'_>) -> Option<KeyValue> {
+    let id = facts.request_id?;
+    Some(text("request_id", id.text().as_str()))
 }
 
 pub(super) fn text(name: &'static str, value: &str) -> KeyValue {

@@ -1,6 +1,6 @@
 //! The `traceparent` header of W3C Trace Context.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use opentelemetry::trace::{SpanId, TraceId};
 
 /// The name of the header, and of the member of MCP's `_meta`.
@@ -64,6 +64,13 @@ impl Traceparent {
             span,
             sampled: flags & 1 == 1,
         })
+    }
+
+    /// In the place of any other: two contradict each other.
+    pub fn insert(&self, headers: &mut HeaderMap) {
+        if let Ok(value) = HeaderValue::from_bytes(self.text().as_bytes()) {
+            headers.insert(HEADER, value);
+        }
     }
 
     pub fn text(&self) -> Text {

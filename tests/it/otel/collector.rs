@@ -67,7 +67,14 @@ impl Collector {
     pub fn answering(
         answer: impl Fn(&mut std::net::TcpStream) -> bool + Send + Sync + 'static,
     ) -> Self {
-        Collector(Upstream::answering(move |_, stream| answer(stream)))
+        Collector::answering_each(move |_, stream| answer(stream))
+    }
+
+    /// The same, where the answer depends on what came.
+    pub fn answering_each(
+        answer: impl Fn(&Received, &mut std::net::TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Collector(Upstream::answering(answer))
     }
 
     pub fn url(&self) -> String {

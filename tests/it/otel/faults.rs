@@ -9,9 +9,9 @@ use crate::support::ati::Proxy;
 use crate::support::upstream::Upstream;
 use crate::support::{eventually, free_address};
 
-const LOST: &str = "the collector did not take spans or metrics";
+pub const LOST: &str = "the collector did not take spans or metrics";
 
-fn serve(proxy: &Proxy, requests: usize) {
+pub fn serve(proxy: &Proxy, requests: usize) {
     let mut client = proxy.client();
     for _ in 0..requests {
         assert_eq!(client.send("GET", "/up/x", &[], b"").status, 200);
@@ -58,6 +58,13 @@ fn collector_that_answers_no_http_slows_no_request() {
 }
 
 #[test]
+fn collector_that_answers_garbage_slows_no_request() {
+    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n\xff\xfegarbage";
+    let collector = Upstream::fixed(answer);
+    requests_are_answered_next_to(&collector.url());
+}
+
+#[test]
 fn collector_whose_answer_never_ends_slows_no_request() {
     let collector = Collector::answering(|stream| {
         let head = "HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n";
@@ -78,6 +85,12 @@ fn queue_that_is_full_drops_spans_and_counts_them() {
         .start();
     serve(&proxy, 20);
     proxy.settles("ati_otlp_spans_total{outcome=\"dropped\"}", 30.0);
+    let warning = proxy.log.wait_for("spans are dropped");
+    assert_eq!(
+        (&warning["level"], &warning["most"]),
+        (&json!("WARN"), &json!(10))
+    );
+    assert_eq!(proxy.log.find_all("spans are dropped").len(), 1);
 }
 
 #[test]

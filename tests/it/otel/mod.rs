@@ -1,7 +1,9 @@
 //! Spans and metrics as a collector gets them.
 
+mod answers;
 mod collector;
 mod faults;
+mod tree;
 
 use std::path::Path;
 

@@ -20,7 +20,7 @@ use crate::error::Shortage;
 use crate::exec::ExecContext;
 use crate::request_id::{self, RequestId};
 use crate::runtime::ComputePool;
-use crate::telemetry::otel::{Traceparent, traceparent};
+use crate::telemetry::otel::Traceparent;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -106,10 +106,8 @@ impl HttpUpstream {
         if let Ok(id) = HeaderValue::from_bytes(id.as_bytes()) {
             headers.insert(request_id::HEADER, id);
         }
-        if let Some(parent) = self.traceparent
-            && let Ok(parent) = HeaderValue::from_bytes(parent.text().as_bytes())
-        {
-            headers.insert(traceparent::HEADER, parent);
+        if let Some(parent) = self.traceparent {
+            parent.insert(&mut headers);
         }
         let response = send(
             &self.clients,

@@ -4,7 +4,7 @@ use std::io::{self, BufRead};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -17,6 +17,7 @@ use super::wire::{MINE, READY, RELOAD, TOLD, YOURS};
 use super::wire::{line_reader, receive_line, send_line, send_offer, send_refusal};
 use super::{ANSWER_TIME, NamedSocket};
 use crate::server::lifecycle::notify;
+use crate::telemetry::otel;
 
 /// How long a successor may take to get ready: it may have many files to read.
 const START_TIME: Duration = Duration::from_secs(120);
@@ -190,12 +191,13 @@ pub fn serve_successor(
     listeners: &HandoverListeners,
     ready: &UnboundedSender<Successor>,
 ) -> bool {
-    let pid = peer.pid();
+    let (pid, since) = (peer.pid(), Instant::now());
     let negotiated = negotiate(&stream, pid, listeners);
     listeners.clear_pending();
     if let Err(e) = negotiated {
         send_refusal(&stream, &e.to_string());
         warn!(pid, error = %e, "nothing was handed over, and everything goes on");
+        otel::work("handover", since.elapsed(), false);
         return false;
     }
     let (took_over, verdict) = mpsc::channel();
