@@ -76,12 +76,14 @@ pub enum SchemaFault {
 }
 
 impl StoreError {
+    /// Whether the database gave no answer.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, StoreError::Unreachable(_) | StoreError::Slow(_))
+    }
+
     /// Whether it may work later without anything being mended in ati or in its tables.
     pub fn is_away(&self) -> bool {
-        matches!(
-            self,
-            StoreError::Unreachable(_) | StoreError::Slow(_) | StoreError::NotWritable(_)
-        )
+        self.is_unreachable() || matches!(self, StoreError::NotWritable(_))
     }
 }
 
