@@ -247,7 +247,9 @@ async fn connect_sqlite(path: &Path, tables: Tables) -> Result<Db, StoreError> {
             return Err(StoreError::Unreachable(what));
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => match tables {
-            Tables::Check => return Err(SchemaFault::NoFile(path.display().to_string()).into()),
+            Tables::Read | Tables::Check => {
+                return Err(SchemaFault::NoFile(path.display().to_string()).into());
+            }
             Tables::Migrate => create(path)?,
         },
         Err(e) => {

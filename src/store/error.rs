@@ -73,6 +73,16 @@ pub enum SchemaFault {
          the table anew, empty, with `ati proxy --migrate`"
     )]
     Incomplete(String),
+    #[error(
+        "the database lacks the column '{0}', although it should have it: restore a backup, or add \
+         the column anew, empty, with `ati proxy --migrate`"
+    )]
+    LostColumn(String),
+    #[error(
+        "the database lacks the column '{column}', and rows can't be without it: restore a backup \
+         ({why})"
+    )]
+    NotMendable { column: String, why: String },
 }
 
 impl StoreError {

@@ -66,7 +66,9 @@ pub struct Store {
 /// What is done about the tables when a store is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tables {
-    /// They have to be those of this version.
+    /// They have to be those of this version. They are read, and never written to.
+    Read,
+    /// They have to be those of this version, and the user has to be allowed to write to them.
     Check,
     /// They are made, or brought to this version.
     Migrate,
@@ -92,10 +94,10 @@ impl Store {
             let work = async {
                 let db = Db::connect(url, tables).await?;
                 match tables {
-                    Tables::Check => {}
+                    Tables::Read | Tables::Check => {}
                     Tables::Migrate => schema::migrate(&db).await?,
                 }
-                schema::check(&db).await?;
+                schema::check(&db, tables != Tables::Read).await?;
                 Ok(db)
             };
             let _ = sender.send(within(START_PATIENCE, work).await);
