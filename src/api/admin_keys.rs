@@ -52,15 +52,16 @@ pub(super) async fn answer(
 }
 
 async fn issue(request: Request, keys: &Arc<VirtualKeys>) -> Result<Reply, Refusal> {
-    let id = request.id;
+    let (id, by) = (request.id, named_actor(&request)?);
     let wanted: IssueRequest = skills::body_within(LONGEST_BODY, request).await?;
     let key = RawKey::generate().ok_or(Refusal::Internal)?;
     let row = wanted.into_row(hash_of(&key)).map_err(invalid)?;
     let new = row.clone();
-    let issued = keys.store().run(|db| async move {
-        let actor = new.created_by.clone();
-        keys::issue(&db, &new, actor.as_deref().unwrap_or(ACTOR)).await
-    });
+    let actor = by.or_else(|| row.created_by.clone());
+    let actor = actor.unwrap_or_else(|| ACTOR.to_owned());
+    let issued = keys
+        .store()
+        .run(|db| async move { keys::issue(&db, &new, &actor).await });
     issued.await.map_err(|e| match e {
         StoreError::Conflict => refused(AdminRefusal::Duplicate),
         other => failed(&other),
@@ -143,11 +144,17 @@ fn hash(request: &Request) -> Result<String, Refusal> {
     }
 }
 
-/// Who the audit says it was: `?by=`.
+/// Who the audit says it was.
 fn actor(request: &Request) -> Result<String, Refusal> {
+    Ok(named_actor(request)?.unwrap_or_else(|| ACTOR.to_owned()))
+}
+
+/// `?by=`.
+fn named_actor(request: &Request) -> Result<Option<String>, Refusal> {
     let by = parameter(request, "by").filter(|by| !by.trim().is_empty());
-    let by = by.unwrap_or_else(|| ACTOR.to_owned());
-    check_name("by", &by).map_err(invalid)?;
+    if let Some(by) = &by {
+        check_name("by", by).map_err(invalid)?;
+    }
     Ok(by)
 }
 

@@ -11,7 +11,7 @@ use crate::catalog::{Invocation, Tool};
 use crate::derived_key::{Key, KeyBuilder};
 use crate::error::{CallError, Confirmation};
 use crate::policy::{Facts, Named, Verdict};
-use crate::runtime::Binding;
+use crate::runtime::{Binding, ConfirmationsError};
 
 pub(super) async fn check(
     call: &Call<'_>,
@@ -134,10 +134,15 @@ async fn confirm(
     binding: Binding,
 ) -> Result<(), CallError> {
     let confirmations = &call.context.runtime.confirmations;
-    let unavailable = |error: std::io::Error| {
+    let unavailable = |error: ConfirmationsError| {
         let request_id = call.request_id;
         tracing::error!(%request_id, %error, "confirmations can't be kept");
-        CallError::Internal("confirmations can't be kept")
+        match error {
+            ConfirmationsError::DatabaseAway(_) => {
+                CallError::DatabaseAway("confirmations can't be kept")
+            }
+            ConfirmationsError::Failed(_) => CallError::Internal("confirmations can't be kept"),
+        }
     };
     if let Some(token) = asked.confirm {
         let consumed = confirmations.consume(token, &binding).await;

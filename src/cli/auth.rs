@@ -12,6 +12,7 @@ use super::remote::Remote;
 use super::{Format, output, token as token_command};
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{self, VerificationKey, Verifier};
+use crate::auth::virtual_keys;
 use crate::clock::unix_now;
 use crate::config::Environment;
 use crate::error::{Code, Failure};
@@ -48,6 +49,10 @@ pub fn status(format: Format, asked: Option<Format>) -> Result<u8, Failure> {
         };
     };
     let proxy = ProxyStatus::ask(&remote);
+    if token.as_deref().is_some_and(virtual_keys::is_one) {
+        of_key(&proxy, format);
+        return Ok(proxy.exit_code());
+    }
     let claims = token.as_deref().and_then(token::inspect);
     let claims = claims.map_or(Value::Null, Value::Object);
     let verified = match &token {
@@ -73,6 +78,32 @@ pub fn status(format: Format, asked: Option<Format>) -> Result<u8, Failure> {
     Ok(proxy.exit_code())
 }
 
+/// A virtual key says nothing about itself: only the proxy knows what it opens.
+fn of_key(proxy: &ProxyStatus, format: Format) {
+    let accepted = match proxy.token {
+        TokenOutcome::Accepted => Some(true),
+        TokenOutcome::Refused(_) => Some(false),
+        TokenOutcome::NotNeeded | TokenOutcome::Unknown => None,
+    };
+    match format {
+        Format::Json => {
+            let mut json = Status::new(&Value::Null, None).as_json();
+            json["kind"] = json!("virtual_key");
+            json["accepted"] = json!(accepted);
+            json["proxy"] = proxy.as_json();
+            output::pretty(&json);
+        }
+        Format::Text | Format::Table => {
+            output::line(match accepted {
+                Some(true) => "ATI_SESSION_TOKEN is a virtual key, and the proxy accepts it",
+                Some(false) => "ATI_SESSION_TOKEN is a virtual key, and the proxy refuses it",
+                None => "ATI_SESSION_TOKEN is a virtual key, which only a proxy can check",
+            });
+            proxy.print();
+        }
+    }
+}
+
 const NO_TOKEN: &str = "No session token set (ATI_SESSION_TOKEN not configured)";
 
 fn no_token(asked: Option<Format>) {
@@ -91,6 +122,9 @@ fn no_token(asked: Option<Format>) {
 }
 
 fn without_proxy(token: &str, format: Format) -> Result<u8, Failure> {
+    if virtual_keys::is_one(token) {
+        return Err(key_without_proxy());
+    }
     let claims = token::inspect(token)
         .ok_or_else(|| Failure::invalid("Invalid ATI_SESSION_TOKEN: not a well-formed token"))?;
     let claims = Value::Object(claims);
@@ -100,6 +134,12 @@ fn without_proxy(token: &str, format: Format) -> Result<u8, Failure> {
         Format::Text | Format::Table => status.print(),
     }
     Ok(0)
+}
+
+/// Why a virtual key proves nothing on this machine.
+pub fn key_without_proxy() -> Failure {
+    let message = "ATI_SESSION_TOKEN is a virtual key, which only a proxy can check";
+    Failure::new(Code::InvalidToken, message).hint("set ATI_PROXY_URL to the proxy that issued it")
 }
 
 /// Whether the token is valid, by the key that `ati token validate` would use. `None` where there

@@ -190,6 +190,10 @@ fn compose(
     } = conf
         .server
         .resolve(conf.listeners, conf.admin, flags, &ati_dir, problems);
+    if !keys_on_edge && admin.is_none() {
+        let message = "keys can be administered nowhere: there is no admin listener";
+        warnings.push(Problem::new(message).key("admin.keys_on_edge"));
+    }
     Settings {
         conf: flags.conf.clone(),
         listeners,

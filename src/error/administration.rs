@@ -42,6 +42,17 @@ impl AdminRefusal {
         })
     }
 
+    /// Seconds after which the same request may succeed, where it may.
+    pub fn retry_after(&self) -> Option<&'static str> {
+        match self {
+            AdminRefusal::StoreAway(_) => Some("1"),
+            AdminRefusal::Invalid(_)
+            | AdminRefusal::NoSuchKey
+            | AdminRefusal::Duplicate
+            | AdminRefusal::StoreFailed(_) => None,
+        }
+    }
+
     pub fn label(&self) -> &'static str {
         match self {
             AdminRefusal::Invalid(_) => "admin_invalid",

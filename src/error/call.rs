@@ -91,6 +91,9 @@ pub enum CallError {
     /// There is no room for the call at the moment.
     #[error("Too busy: {0}")]
     Busy(Shortage),
+    /// What the call needs the database for. Nothing was run.
+    #[error("Unavailable: {0}: the database is away")]
+    DatabaseAway(&'static str),
     /// A defect of ati.
     #[error("Internal error: {0}")]
     Internal(&'static str),
@@ -129,6 +132,8 @@ impl Shortage {
 
 /// Seconds after which a call that found no room may find some.
 const RETRY_AFTER_SHORTAGE: u64 = 1;
+/// Seconds after which the database may be back.
+const RETRY_AFTER_AWAY: u64 = 1;
 
 /// How the upstream of a route or a tool failed, for logs and metrics. It isn't a refusal of ati's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -298,7 +303,9 @@ impl CallError {
             | CallError::UpstreamDenied(_) => StatusCode::FORBIDDEN,
             CallError::ConfirmationRequired(_) => StatusCode::CONFLICT,
             CallError::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
-            CallError::ProviderDown { .. } | CallError::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            CallError::ProviderDown { .. } | CallError::Busy(_) | CallError::DatabaseAway(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             CallError::Exec(error) if error.0.shortage().is_some() => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -331,6 +338,7 @@ impl CallError {
             CallError::Extraction { .. } => "extraction",
             CallError::File(fault) => fault.outcome(),
             CallError::Busy(shortage) => shortage.label(),
+            CallError::DatabaseAway(_) => "store_away",
             CallError::Internal(_) => "internal",
         }
     }
@@ -355,7 +363,7 @@ impl CallError {
             CallError::ProviderDown { .. } => Code::ProviderUnavailable,
             CallError::Exec(error) => error.code(),
             CallError::File(fault) => fault.code(),
-            CallError::Busy(_) => Code::ExecutionFailed,
+            CallError::Busy(_) | CallError::DatabaseAway(_) => Code::ExecutionFailed,
             CallError::Extraction { .. } | CallError::Internal(_) => Code::ExecutionFailed,
         }
     }
@@ -379,6 +387,8 @@ impl CallError {
             Some(*retry_after)
         } else if let CallError::Busy(_) = self {
             Some(RETRY_AFTER_SHORTAGE)
+        } else if let CallError::DatabaseAway(_) = self {
+            Some(RETRY_AFTER_AWAY)
         } else if let CallError::Exec(error) = self {
             error.0.shortage().map(|_| RETRY_AFTER_SHORTAGE)
         } else {

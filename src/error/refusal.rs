@@ -326,6 +326,9 @@ impl Refusal {
             Refusal::Help(error) => error
                 .retry_after()
                 .map(|seconds| ("retry-after", seconds.to_string().into())),
+            Refusal::Administration(refusal) => refusal
+                .retry_after()
+                .map(|seconds| ("retry-after", seconds.into())),
             Refusal::AmbiguousFraming
             | Refusal::BadRequest
             | Refusal::Malformed(_)
@@ -338,7 +341,6 @@ impl Refusal {
             | Refusal::CredentialUnusable
             | Refusal::AdminDisabled
             | Refusal::AdminStoreMissing
-            | Refusal::Administration(_)
             | Refusal::NotFound { .. }
             | Refusal::JwksNotConfigured
             | Refusal::PathDenied
@@ -446,6 +448,7 @@ impl Refusal {
                 | CallError::File(_)
                 | CallError::Busy(Shortage::Queue | Shortage::Time | Shortage::Files)
                 | CallError::StrayWords(_)
+                | CallError::DatabaseAway(_)
                 | CallError::Internal(_) => AfterRefusal::KeepOpen,
             },
             Refusal::Rpc(refusal) => refusal.connection(),

@@ -58,9 +58,8 @@ pub async fn identify(
     keys: Option<&VirtualKeys>,
     now: u64,
 ) -> Result<Proof, Refusal> {
-    let mut all = headers.get_all(AUTHORIZATION).iter();
-    if let Some(raw) = all.find_map(|value| sent_key(value.as_bytes())) {
-        return virtual_key(headers, raw, keys).await.map(Proof::Token);
+    if let Some(raw) = sent_key(headers) {
+        return virtual_key(raw, keys).await.map(Proof::Token);
     }
     let Some(verifier) = verifier else {
         return Ok(Proof::NoTokenKeys);
@@ -75,9 +74,28 @@ pub async fn identify(
     Ok(Proof::Token(identity))
 }
 
+/// The key, if one was sent, or that it can't be told which one counts. A token next to a key
+/// doesn't count. Two keys are refused, and so is another scheme next to a key: a server on the way
+/// may have looked at the other one.
+fn sent_key(headers: &HeaderMap) -> Option<Result<&[u8], KeyFault>> {
+    let (mut keys, mut tokens, mut others) = (Vec::new(), 0, 0);
+    for value in headers.get_all(AUTHORIZATION) {
+        match key_of(value.as_bytes()) {
+            Some(raw) => keys.push(raw),
+            None if value.as_bytes().starts_with(b"Bearer ") => tokens += 1,
+            None => others += 1,
+        }
+    }
+    match *keys {
+        [] => None,
+        [raw] if tokens <= 1 && others == 0 => Some(Ok(raw)),
+        _ => Some(Err(KeyFault::Unknown)),
+    }
+}
+
 /// What follows the scheme. Nothing does where the key was left out, which must not be ignored
 /// either.
-fn sent_key(value: &[u8]) -> Option<&[u8]> {
+fn key_of(value: &[u8]) -> Option<&[u8]> {
     match value.strip_prefix(b"Ati-Key")? {
         [] => Some(b""),
         [b' ', raw @ ..] => Some(raw),
@@ -86,16 +104,12 @@ fn sent_key(value: &[u8]) -> Option<&[u8]> {
 }
 
 async fn virtual_key(
-    headers: &HeaderMap,
-    raw: &[u8],
+    raw: Result<&[u8], KeyFault>,
     keys: Option<&VirtualKeys>,
 ) -> Result<Arc<Identity>, Refusal> {
     let keys = keys.ok_or(Refusal::KeyStoreUnavailable)?;
     let unknown = || refuse(BearerFault::Key(KeyFault::Unknown));
-    // Another server on the way may have looked at another one.
-    if headers.get_all(AUTHORIZATION).iter().nth(1).is_some() {
-        return Err(unknown());
-    }
+    let raw = raw.map_err(|fault| refuse(BearerFault::Key(fault)))?;
     let raw = std::str::from_utf8(raw).map_err(|_| unknown())?;
     keys.identify(raw).await.map_err(|e| match e {
         LookupError::Refused(fault) => refuse(BearerFault::Key(fault)),
@@ -197,6 +211,32 @@ mod tests {
         );
         let refusal = identified(&headers, Some(&verifier())).unwrap_err();
         assert_eq!(refusal, Refusal::KeyStoreUnavailable);
+    }
+
+    #[test]
+    fn key_counts_before_a_token_and_not_next_to_anything_else() {
+        let sent = |values: &[&str]| {
+            let headers = headers(values);
+            let key = sent_key(&headers);
+            key.map(|key| key.map(|raw| String::from_utf8(raw.to_vec()).unwrap()))
+        };
+        let key = "Ati-Key ati-key_x";
+        for values in [&[key][..], &[key, "Bearer t"], &["Bearer t", key]] {
+            assert_eq!(sent(values), Some(Ok("ati-key_x".into())), "{values:?}");
+        }
+        for values in [
+            &[key, key][..],
+            &[key, "Ati-Key ati-key_y"],
+            &["Ati-Key", key],
+            &[key, "Basic x"],
+            &["Basic x", key],
+            &[key, "Bearer t", "Bearer t"],
+            &[key, "bearer t"],
+        ] {
+            assert_eq!(sent(values), Some(Err(KeyFault::Unknown)), "{values:?}");
+        }
+        assert_eq!(sent(&["Bearer t"]), None);
+        assert_eq!(sent(&["Bearer t", "Bearer u"]), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod stored_files;
 
 pub use crate::derived_key::Key;
 pub use compute::{ComputeError, ComputePool};
-pub use confirmations::{Binding, Confirmations, IssuedConfirmation};
+pub use confirmations::{Binding, Confirmations, ConfirmationsError, IssuedConfirmation};
 pub use pool::{Pool, PooledSession, Removal};
 pub use rate::{RateExceeded, RateWindows};
 pub use renewing_cache::{Renewed, RenewingCache};

@@ -2,8 +2,8 @@
 //! (`keyring::stored`); this file sees no value.
 //!
 //! Every change counts up `ati_credential_changes`, in the same transaction: edges look at that one
-//! number, and read all rows when it is another one. New master keys don't count: what an edge has
-//! in memory stays as good as it was.
+//! number, and read all rows when it is another one. New master keys count, too: an edge may have
+//! the key that a row is under now, and not the one before. What it could read stays readable.
 
 use serde_json::{Value, json};
 
@@ -180,6 +180,7 @@ pub async fn rewrap_batch(
         return Ok(outcome);
     }
     let mut transaction = db.begin().await?;
+    count_change(&mut transaction).await?;
     for (row, sealed) in ready {
         let statement = sql("update ati_credentials set key_id = $3, wrapped_key = $4 \
              where coalesce(customer_id, '') = coalesce($1, '') and name = $2 \

@@ -65,6 +65,21 @@ impl Db {
         }
     }
 
+    /// Whether the database can be reached. Not through the pool of PostgreSQL's connections: that
+    /// would try for a while, and wait for requests that use them.
+    pub(super) async fn probe(&self) -> Result<(), StoreError> {
+        match &self.0 {
+            Pools::Sqlite { .. } => {
+                let statement = super::sql("select token_hash from ati_keys limit 1");
+                self.fetch(statement).await.map(|_| ())
+            }
+            Pools::Postgres(pool) => {
+                let connected = PgConnection::connect_with(&pool.connect_options()).await?;
+                Ok(connected.close().await?)
+            }
+        }
+    }
+
     /// Rows of a statement that only reads.
     pub async fn fetch(&self, statement: Statement) -> Result<Vec<Row>, StoreError> {
         match &self.0 {
@@ -232,7 +247,9 @@ async fn connect_sqlite(path: &Path, tables: Tables) -> Result<Db, StoreError> {
             return Err(StoreError::Unreachable(what));
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => match tables {
-            Tables::Check => return Err(SchemaFault::NoFile(path.display().to_string()).into()),
+            Tables::Read | Tables::Check => {
+                return Err(SchemaFault::NoFile(path.display().to_string()).into());
+            }
             Tables::Migrate => create(path)?,
         },
         Err(e) => {

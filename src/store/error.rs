@@ -73,15 +73,27 @@ pub enum SchemaFault {
          the table anew, empty, with `ati proxy --migrate`"
     )]
     Incomplete(String),
+    #[error(
+        "the database lacks the column '{0}', although it should have it: restore a backup, or add \
+         the column anew, empty, with `ati proxy --migrate`"
+    )]
+    LostColumn(String),
+    #[error(
+        "the database lacks the column '{column}', and rows can't be without it: restore a backup \
+         ({why})"
+    )]
+    NotMendable { column: String, why: String },
 }
 
 impl StoreError {
+    /// Whether the database gave no answer.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, StoreError::Unreachable(_) | StoreError::Slow(_))
+    }
+
     /// Whether it may work later without anything being mended in ati or in its tables.
     pub fn is_away(&self) -> bool {
-        matches!(
-            self,
-            StoreError::Unreachable(_) | StoreError::Slow(_) | StoreError::NotWritable(_)
-        )
+        self.is_unreachable() || matches!(self, StoreError::NotWritable(_))
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `schema` | the tables, and how they are made and checked |
 //! | `keys` | virtual keys |
 //! | `watch` | what other processes change |
+//! | `presence` | whether the database answers |
 //! | `call_log` | a row for each call, and how they are found |
 //! | `error` | what can go wrong |
 //!
@@ -22,6 +23,7 @@ pub mod credentials;
 mod db;
 mod error;
 pub mod keys;
+mod presence;
 mod row;
 mod schema;
 mod statement;
@@ -30,7 +32,7 @@ mod url;
 mod watch;
 
 use std::future::Future;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -38,6 +40,7 @@ use tokio::task::JoinHandle;
 
 pub use db::{Db, Engine, Transaction};
 pub use error::StoreError;
+pub use presence::{Away, Presence};
 pub use row::Row;
 pub use schema::VERSION as SCHEMA_VERSION;
 pub use statement::{Statement, sql};
@@ -55,6 +58,7 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 pub struct Store {
     db: Db,
     handle: Handle,
+    presence: Arc<Presence>,
     /// None once it is dropped.
     runtime: Option<Runtime>,
 }
@@ -62,7 +66,9 @@ pub struct Store {
 /// What is done about the tables when a store is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tables {
-    /// They have to be those of this version.
+    /// They have to be those of this version. They are read, and never written to.
+    Read,
+    /// They have to be those of this version, and the user has to be allowed to write to them.
     Check,
     /// They are made, or brought to this version.
     Migrate,
@@ -88,21 +94,26 @@ impl Store {
             let work = async {
                 let db = Db::connect(url, tables).await?;
                 match tables {
-                    Tables::Check => {}
+                    Tables::Read | Tables::Check => {}
                     Tables::Migrate => schema::migrate(&db).await?,
                 }
-                schema::check(&db).await?;
+                schema::check(&db, tables != Tables::Read).await?;
                 Ok(db)
             };
             let _ = sender.send(within(START_PATIENCE, work).await);
         });
         let db = opened.recv().unwrap_or(Err(StoreError::Ended));
         match db {
-            Ok(db) => Ok(Store {
-                db,
-                handle: runtime.handle().clone(),
-                runtime: Some(runtime),
-            }),
+            Ok(db) => {
+                let presence = Arc::<Presence>::default();
+                runtime.spawn(presence::probe(db.clone(), presence.clone()));
+                Ok(Store {
+                    db,
+                    handle: runtime.handle().clone(),
+                    presence,
+                    runtime: Some(runtime),
+                })
+            }
             Err(e) => {
                 runtime.shutdown_background();
                 Err(e)
@@ -114,7 +125,13 @@ impl Store {
         self.db.engine()
     }
 
-    /// Runs statements for a request. They end, even if the request doesn't wait for them.
+    /// Whether the database answers.
+    pub fn presence(&self) -> &Arc<Presence> {
+        &self.presence
+    }
+
+    /// Runs statements for a request. They end, even if the request doesn't wait for them. A
+    /// database that is known to be away isn't asked.
     pub async fn run<T, F>(&self, work: impl FnOnce(Db) -> F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -133,8 +150,15 @@ impl Store {
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
+        if let Some(away) = self.presence.away() {
+            return Err(away.error);
+        }
         let running = self.handle.spawn(within(patience, work(self.db.clone())));
-        running.await.unwrap_or(Err(StoreError::Ended))
+        let done = running.await.unwrap_or(Err(StoreError::Ended));
+        if done.as_ref().is_err_and(StoreError::is_unreachable) {
+            self.presence.doubt();
+        }
+        done
     }
 
     /// Runs statements for a command, or at a start, and blocks until they end. Not for a thread

@@ -42,8 +42,13 @@ impl Timestamp {
         Timestamp::from_millis(self.0.checked_add(millis)?)
     }
 
+    /// Always with three digits behind the point, so that texts sort as times do.
     pub fn rfc3339(self) -> String {
-        self.date().format(&Rfc3339).unwrap_or_default()
+        let date = self.date();
+        let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
+        let (hour, minute, second) = date.to_hms();
+        let millis = date.millisecond();
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
     }
 
     pub(super) fn date(self) -> OffsetDateTime {
@@ -64,6 +69,9 @@ mod tests {
     fn time_is_written_as_rfc3339_and_has_an_end() {
         let time = Timestamp::from_millis(1_700_000_000_123).unwrap();
         assert_eq!(time.rfc3339(), "2023-11-14T22:13:20.123Z");
+        let round = Timestamp::from_millis(1_700_000_000_000).unwrap();
+        assert_eq!(round.rfc3339(), "2023-11-14T22:13:20.000Z");
+        assert_eq!(Timestamp::from_rfc3339(&round.rfc3339()), Some(round));
         assert_eq!(Timestamp::from_date(time.date()), time);
         assert_eq!(time.plus_millis(i64::MAX), None);
         assert_eq!(Timestamp::from_millis(i64::MAX), None);

@@ -99,6 +99,7 @@ const ENVIRONMENT: &[&str] = &[
     "process/",
     "server/lifecycle/notify.rs",
     "server/lifecycle/relaunch.rs",
+    "store/url.rs",
     "auth/session.rs",
     "auth/sandbox.rs",
     "cli/",

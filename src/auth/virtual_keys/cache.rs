@@ -107,10 +107,12 @@ impl KeyCache {
         is_fresh.then_some(entry.found)
     }
 
-    /// An answer for the time while the database is away.
-    pub fn stale(&self, hash: &KeyHash) -> Option<Found> {
+    /// An answer for the time while the database is away, which began at `since`. A key in use is
+    /// asked for every `HOLDS`: that is how long ago one was asked for that was seen just before.
+    pub fn stale(&self, hash: &KeyHash, since: Instant) -> Option<Found> {
         let entry = self.known.get(hash)?;
-        (entry.at.elapsed() < self.stale).then_some(entry.found)
+        let was_seen = since.saturating_duration_since(entry.at) < self.stale.max(HOLDS);
+        (was_seen && since.elapsed() < self.stale).then_some(entry.found)
     }
 
     pub fn begin(&self) -> Begun {
@@ -186,7 +188,7 @@ mod tests {
         cache.forget(&hash);
         cache.keep(&hash, &found(), begun);
         assert!(cache.fresh(&hash).is_none());
-        assert!(cache.stale(&hash).is_none());
+        assert!(cache.stale(&hash, Instant::now()).is_none());
         cache.keep(&hash, &found(), cache.begin());
         assert!(cache.fresh(&hash).is_some());
     }
@@ -201,10 +203,37 @@ mod tests {
         cache.keep(&hash, &found(), cache.begin());
         cache.watched(false);
         assert!(cache.fresh(&hash).is_none());
-        assert!(cache.stale(&hash).is_some());
+        assert!(cache.stale(&hash, Instant::now()).is_some());
         let short = KeyCache::new(Duration::ZERO);
         short.keep(&hash, &found(), short.begin());
-        assert!(short.stale(&hash).is_none());
+        assert!(short.stale(&hash, Instant::now()).is_none());
+    }
+
+    #[test]
+    fn stale_time_runs_from_when_the_database_went_away() {
+        let hash = KeyHash::parse(HASH).unwrap();
+        let now = Instant::now();
+        let ago = |seconds| now.checked_sub(Duration::from_secs(seconds)).unwrap();
+        // How long keys go on, when this one was asked for, and when the database went away.
+        for (stale, asked, away, goes_on) in [
+            (5, 29, 0, true),
+            (5, 33, 4, true),
+            (5, 33, 6, false),
+            (5, 40, 0, false),
+            (300, 280, 0, true),
+            (300, 580, 290, true),
+            (300, 310, 0, false),
+            (0, 1, 0, false),
+        ] {
+            let cache = KeyCache::new(Duration::from_secs(stale));
+            let begun = Begun {
+                at: ago(asked),
+                ..cache.begin()
+            };
+            cache.keep(&hash, &found(), begun);
+            let found = cache.stale(&hash, ago(away));
+            assert_eq!(found.is_some(), goes_on, "{stale} {asked} {away}");
+        }
     }
 
     #[test]

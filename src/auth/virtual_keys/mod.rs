@@ -12,11 +12,10 @@ pub mod request;
 mod usage;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::sync::{Mutex, Notify};
-use tracing::{info, warn};
+use tokio::sync::{Mutex, watch};
+use tracing::{error, info, warn};
 
 pub use raw::{RawKey, hash_of, is_one};
 pub use usage::KeyUse;
@@ -26,10 +25,10 @@ use self::raw::KeyHash;
 use self::usage::UsedKeys;
 use super::Identity;
 use crate::error::KeyFault;
-use crate::store::{Change, Db, Store, StoreError, Timestamp, keys, sql};
+use crate::store::{Away, Change, Db, Presence, Store, StoreError, Timestamp, keys};
+use crate::telemetry::Throttle;
+use crate::telemetry::metrics::METRICS;
 
-/// How often a database that is away is tried.
-const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 /// How often what was counted is written.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 /// Lookups of one key at a time. A stripe may have several keys; more of them would gain nothing.
@@ -54,9 +53,8 @@ pub struct VirtualKeys {
 struct State {
     cache: KeyCache,
     used: Arc<UsedKeys>,
-    /// A statement failed, and none has succeeded since.
-    is_away: AtomicBool,
-    went_away: Notify,
+    /// When the first of the lookups began that have failed since one succeeded.
+    failing_since: parking_lot::Mutex<Option<Instant>>,
 }
 
 impl VirtualKeys {
@@ -65,12 +63,20 @@ impl VirtualKeys {
         let state = Arc::new(State {
             cache: KeyCache::new(stale),
             used: Arc::default(),
-            is_away: AtomicBool::new(false),
-            went_away: Notify::new(),
+            failing_since: parking_lot::Mutex::default(),
         });
-        store.spawn(|db| watch(db, state.clone()));
-        store.spawn(|db| probe(db, state.clone()));
+        let presence = store.presence().clone();
+        store.spawn(|_| follow(presence.subscribe(), state.clone()));
+        store.spawn(|db| watch(db, state.clone(), presence.clone()));
         store.spawn(|db| count(db, state.clone()));
+        let of_metrics = Arc::downgrade(&presence);
+        METRICS.add_source(move |metrics| match of_metrics.upgrade() {
+            None => false,
+            Some(presence) => {
+                metrics.set_store_connected(presence.away().is_none());
+                true
+            }
+        });
         VirtualKeys {
             store,
             state,
@@ -102,13 +108,19 @@ impl VirtualKeys {
         if let Some(found) = cache.fresh(&hash) {
             return found.usable();
         }
-        if !self.state.is_away.load(Ordering::Acquire) {
-            match self.look_up(&hash).await {
-                Ok(found) => return found.usable(),
-                Err(e) => self.state.note_away(&e),
+        let begun = Instant::now();
+        let since = match self.look_up(&hash).await {
+            Ok(found) => {
+                *self.state.failing_since.lock() = None;
+                return found.usable();
             }
-        }
-        match cache.stale(&hash) {
+            Err(e) => self.state.failed(&e, begun),
+        };
+        let since = match self.store.presence().away() {
+            Some(away) => away.since.min(since),
+            None => since,
+        };
+        match cache.stale(&hash, since) {
             Some(found) => found.usable(),
             None => Err(LookupError::Unavailable),
         }
@@ -154,38 +166,44 @@ impl State {
         }
     }
 
-    fn note_away(&self, error: &StoreError) {
-        if !self.is_away.swap(true, Ordering::AcqRel) {
-            warn!(error = %error, "the database is away: keys that were seen before go on");
-            self.went_away.notify_one();
+    /// A lookup that began then has failed. Since when they do.
+    fn failed(&self, error: &StoreError, begun: Instant) -> Instant {
+        static THROTTLE: Throttle = Throttle::new();
+        // Of a database that is away, `follow` tells once.
+        if !error.is_unreachable() && THROTTLE.is_due() {
+            error!(error = %error, "virtual keys can't be looked up");
         }
+        *self.failing_since.lock().get_or_insert(begun)
     }
 }
 
 /// Forgets keys that other processes revoke.
-async fn watch(db: Db, state: Arc<State>) {
+async fn watch(db: Db, state: Arc<State>, presence: Arc<Presence>) {
     let tell = |change| match change {
         Change::Notified(hash) => state.forget(&hash),
         Change::Unknown => state.cache.watched(true),
-        Change::Blind => state.cache.watched(false),
+        Change::Blind => {
+            state.cache.watched(false);
+            presence.doubt();
+        }
     };
     db.watch(keys::CHANNEL, tell).await;
 }
 
-/// Finds out when a database that was away is back. Requests don't: each would wait for it.
-async fn probe(db: Db, state: Arc<State>) {
-    loop {
-        state.went_away.notified().await;
-        loop {
-            tokio::time::sleep(PROBE_INTERVAL).await;
-            let answered = db.fetch(sql("select token_hash from ati_keys limit 1"));
-            if let Ok(Ok(_)) = tokio::time::timeout(Duration::from_secs(2), answered).await {
-                break;
+/// Tells when the database goes away and comes back.
+async fn follow(mut presence: watch::Receiver<Option<Away>>, state: Arc<State>) {
+    while presence.changed().await.is_ok() {
+        let away = presence.borrow_and_update().clone();
+        match away {
+            Some(away) => {
+                warn!(error = %away.error, "the database is away: keys that were seen before go on");
+            }
+            None => {
+                state.cache.doubt_all();
+                *state.failing_since.lock() = None;
+                info!("the database is back");
             }
         }
-        state.cache.doubt_all();
-        state.is_away.store(false, Ordering::Release);
-        info!("the database is back");
     }
 }
 

@@ -134,11 +134,15 @@ impl RevokeRequest {
     /// The filter, or what is wrong.
     pub fn into_filter(self) -> Result<Filter, String> {
         let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
-        let filter = Filter {
+        let mut filter = Filter {
             user_id: filled(self.user_id),
             alias_prefix: filled(self.alias_prefix),
             hashes: self.hashes.unwrap_or_default(),
         };
+        // As the database has them.
+        for hash in &mut filter.hashes {
+            hash.make_ascii_lowercase();
+        }
         if filter.is_empty() {
             return Err("bulk_revoke requires at least one filter field".into());
         }
@@ -262,5 +266,7 @@ mod tests {
             );
         }
         assert!(filter(json!({"alias_prefix": "job-"})).is_ok());
+        let capitals = filter(json!({"hashes": ["AB01"]})).unwrap();
+        assert_eq!(capitals.hashes, ["ab01"]);
     }
 }

@@ -22,6 +22,7 @@ pub enum Command {
     /// Show everything about one key but the key itself
     Show {
         /// The key's hash, as issue and list print it
+        #[arg(value_parser = parse_hash)]
         hash: String,
         #[command(flatten)]
         place: At,
@@ -56,7 +57,7 @@ pub struct Issue {
     #[arg(long = "skill", value_name = "NAME")]
     skills: Vec<String>,
     /// When it ends, in seconds from now; never, unless set
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     expires_in: Option<i64>,
     /// A limit, as in a token, like tool:github:*=10/hour
     #[arg(long = "rate", value_name = "PATTERN=LIMIT")]
@@ -78,6 +79,7 @@ pub struct Issue {
 #[group(id = "which", required = true, multiple = true, args = ["hashes", "user", "alias_prefix"])]
 pub struct Revoke {
     /// The hashes of the keys
+    #[arg(value_parser = parse_hash)]
     hashes: Vec<String>,
     /// All keys of this user
     #[arg(long, value_name = "USER")]
@@ -103,9 +105,18 @@ pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
             let key = Place::find(place.direct)?.show(&hash)?;
             output::value(&key, asked.unwrap_or(Format::Json));
         }
-        Command::Revoke(revoke) => self::revoke(revoke, asked)?,
+        Command::Revoke(revoke) => return self::revoke(revoke, asked),
     }
     Ok(0)
+}
+
+/// As the database has it.
+fn parse_hash(text: &str) -> Result<String, String> {
+    let expected = "expected 64 digits and letters a to f, as issue and list print them";
+    match text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err(expected.to_owned()),
+    }
 }
 
 fn issue(wanted: Issue, asked: Option<Format>) -> Result<(), Failure> {
@@ -178,14 +189,19 @@ fn list(keys: &[Value]) {
     output::table(&headers, rows);
 }
 
-fn revoke(wanted: Revoke, asked: Option<Format>) -> Result<(), Failure> {
+/// Exit code 1 where a key that was named is not there: it may have been mistyped, and still work.
+fn revoke(mut wanted: Revoke, asked: Option<Format>) -> Result<u8, Failure> {
     let place = Place::find(wanted.place.direct)?;
-    if let ([hash], None, None) = (&*wanted.hashes, &wanted.user, &wanted.alias_prefix) {
+    wanted.hashes.sort_unstable();
+    wanted.hashes.dedup();
+    let by_hash_alone = wanted.user.is_none() && wanted.alias_prefix.is_none();
+    if let ([hash], true) = (&*wanted.hashes, by_hash_alone) {
         place.revoke(hash, &wanted.by)?;
         let line = format!("revoked {}", output::printable(hash));
         output::lines_or_value(asked, || output::line(&line), || json!({"revoked": true}));
-        return Ok(());
+        return Ok(0);
     }
+    let named = wanted.hashes.len() as u64;
     let request = RevokeRequest {
         user_id: wanted.user,
         alias_prefix: wanted.alias_prefix,
@@ -198,5 +214,9 @@ fn revoke(wanted: Revoke, asked: Option<Format>) -> Result<(), Failure> {
         || output::line(&line),
         || json!({"revoked": revoked}),
     );
-    Ok(())
+    if by_hash_alone && revoked < named {
+        output::note(&format!("{} of these keys are not there", named - revoked));
+        return Ok(1);
+    }
+    Ok(0)
 }

@@ -58,7 +58,8 @@ impl Place {
         match self {
             Place::Proxy(remote) => {
                 let body = serde_json::to_value(&wanted).map_err(not_json)?;
-                let answer = ask(remote, Method::POST, "admin/keys/issue", &[], Some(body))?;
+                let query = [("by", by)];
+                let answer = ask(remote, Method::POST, "admin/keys/issue", &query, Some(body))?;
                 let text = |name: &str| answer[name].as_str().map(str::to_owned);
                 let unknown = || Failure::new(Code::UpstreamError, "the proxy told no key");
                 Ok(Issued {
@@ -97,6 +98,7 @@ impl Place {
                 )?;
                 Ok(answer["sessions"].as_array().cloned().unwrap_or_default())
             }
+            Place::Database(_) if user.is_empty() => Err(Failure::invalid("the user has no name")),
             Place::Database(store) => {
                 let user = user.to_owned();
                 let found = run(store, |db| async move { keys::of_user(&db, &user).await })?;
@@ -182,8 +184,16 @@ fn ask(
     serde_json::from_str(&answer.body).map_err(not_json)
 }
 
-/// For other commands this status is about tools.
+/// For other commands these statuses are about tools.
 fn refused(status: u16, failure: Failure) -> Failure {
+    // As where the database is used without a proxy.
+    if matches!(status, 400 | 409) {
+        return Failure {
+            code: Code::InvalidValue,
+            hint: None,
+            ..failure
+        };
+    }
     if status != 404 {
         return failure;
     }
@@ -241,6 +251,8 @@ mod tests {
         assert_eq!(unknown.hint.as_deref(), Some(LIST_HINT));
         let other_address = answered("Proxy error (404): not found");
         assert!(other_address.hint.unwrap().contains("ATI_PROXY_URL"));
+        let taken = refused(409, Failure::new(Code::UpstreamError, SAME_ALIAS));
+        assert_eq!(taken.code, failed(&StoreError::Conflict).code);
         let other = refused(500, Failure::new(Code::UpstreamError, "x"));
         assert_eq!((other.code, other.hint), (Code::UpstreamError, None));
         assert_eq!(path_of("../x?y"), "admin/keys/%2E%2E%2Fx%3Fy");

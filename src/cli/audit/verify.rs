@@ -22,10 +22,12 @@ pub fn run(args: Args, audit_file: &Path, asked: Option<Format>) -> Result<u8, F
     if files.is_empty() {
         files.push(audit_file.to_path_buf());
     }
-    // Only the file that is written now has its end next to it.
-    let is_current = |path: &PathBuf| same_file(path, audit_file);
-    let end_file = audit::chain_file(audit_file);
-    let end_file = files.last().is_some_and(is_current).then_some(end_file);
+    // The end is next to the file that is written now, whatever name leads to that; a rotated file
+    // has none.
+    let end_file = files.last().map(|last| match same_file(last, audit_file) {
+        true => audit::chain_file(audit_file),
+        false => audit::chain_file(last),
+    });
     let checked = audit::verify(&files, end_file.as_deref(), args.contains);
     let checked = checked
         .map_err(|e| Failure::new(Code::InvalidValue, "the audit can't be read").because(e))?;

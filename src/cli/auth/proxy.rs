@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::auth::keys::{KEY_ID, NamedKey, PublicKey};
 use crate::auth::token::{self, VerificationKey};
+use crate::auth::virtual_keys;
 use crate::cli::output;
 use crate::cli::remote::{Remote, Response, TokenRefusal, signature_hint};
 use crate::clock::unix_now;
@@ -215,13 +216,16 @@ impl ProxyStatus {
 
     fn judge_token(&mut self, answer: &Response, remote: &Remote) {
         let caller = remote.caller();
+        // One is looked at even where there are no token keys.
+        let is_key = caller.token.as_deref().is_some_and(virtual_keys::is_one);
+        let is_ignored = caller.token.is_none() || (self.wants_token == Some(false) && !is_key);
         if let Some(refusal) = answer.token_refusal(caller) {
             self.fail("token", refusal.words(), refusal.fix(caller));
             self.token = TokenOutcome::Refused(refusal);
         } else if answer.status != 200 {
             let why = "not looked at: the request was refused before that";
             self.add("token", Grade::Warn, why.to_owned(), None);
-        } else if caller.token.is_none() || self.wants_token == Some(false) {
+        } else if is_ignored {
             self.ok(
                 "token",
                 "not asked for: the proxy has no token keys".to_owned(),

@@ -3,6 +3,8 @@ use std::sync::Arc;
 use crate::auth::Identity;
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{TokenFault, Verifier};
+use crate::auth::virtual_keys;
+use crate::cli::auth::key_without_proxy;
 use crate::clock::unix_now;
 use crate::error::{Code, Failure};
 
@@ -22,6 +24,9 @@ pub fn identify(verifier: Option<&Verifier>) -> Result<Arc<Identity>, Failure> {
                  /run/ati/session_token.",
             )
         })?;
+    if virtual_keys::is_one(&token) {
+        return Err(key_without_proxy());
+    }
     verifier.verify(&token, unix_now()).map_err(|fault| {
         let code = match fault {
             TokenFault::Expired => Code::AuthExpired,

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Binding, FORGET_AFTER, IssuedConfirmation, MOST, MOST_OF_ONE, digest, new_token};
+use super::{
+    Binding, ConfirmationsError, FORGET_AFTER, IssuedConfirmation, MOST, MOST_OF_ONE, digest,
+    new_token,
+};
 use crate::clock::unix_now;
 use crate::error::ConfirmationFault;
 use crate::store::{Db, Store, StoreError, Timestamp, sql};
@@ -19,14 +22,14 @@ pub async fn issue(
     store: &Arc<Store>,
     call: &Binding,
     time: Duration,
-) -> io::Result<IssuedConfirmation> {
+) -> Result<IssuedConfirmation, ConfirmationsError> {
     let token = new_token()?;
     let expires = unix_now() + time.as_secs();
     let row = (digest(&token), text(call), at(expires));
     let insert = |db| async move { insert(&db, row).await };
-    match store.run(insert).await.map_err(io::Error::other)? {
+    match store.run(insert).await? {
         true => Ok(IssuedConfirmation { token, expires }),
-        false => Err(io::Error::other("too many calls wait for a confirmation")),
+        false => Err(io::Error::other("too many calls wait for a confirmation").into()),
     }
 }
 
@@ -34,10 +37,10 @@ pub async fn consume(
     store: &Arc<Store>,
     digest: String,
     call: &Binding,
-) -> io::Result<Result<(), ConfirmationFault>> {
+) -> Result<Result<(), ConfirmationFault>, ConfirmationsError> {
     let wanted = text(call);
     let take = |db| async move { take(&db, digest, wanted).await };
-    store.run(take).await.map_err(io::Error::other)
+    Ok(store.run(take).await?)
 }
 
 /// False where too many wait.

@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Key;
 use crate::error::ConfirmationFault;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 
 /// Calls of one caller that wait at a time. The oldest makes room for the next.
 const MOST_OF_ONE: usize = 64;
@@ -48,6 +48,25 @@ pub struct IssuedConfirmation {
     pub expires: u64,
 }
 
+/// Why confirmations can't be kept, or looked up.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfirmationsError {
+    /// It may work later.
+    #[error(transparent)]
+    DatabaseAway(StoreError),
+    #[error(transparent)]
+    Failed(#[from] io::Error),
+}
+
+impl From<StoreError> for ConfirmationsError {
+    fn from(error: StoreError) -> Self {
+        match error.is_away() {
+            true => ConfirmationsError::DatabaseAway(error),
+            false => ConfirmationsError::Failed(io::Error::other(error)),
+        }
+    }
+}
+
 pub struct Confirmations(Place);
 
 enum Place {
@@ -67,9 +86,13 @@ impl Confirmations {
     }
 
     /// A token that confirms this call, once, within `time`.
-    pub async fn issue(&self, call: &Binding, time: Duration) -> io::Result<IssuedConfirmation> {
+    pub async fn issue(
+        &self,
+        call: &Binding,
+        time: Duration,
+    ) -> Result<IssuedConfirmation, ConfirmationsError> {
         match &self.0 {
-            Place::Folder(folder) => folder::issue(folder, call, time).await,
+            Place::Folder(folder) => Ok(folder::issue(folder, call, time).await?),
             Place::Database(store) => database::issue(store, call, time).await,
         }
     }
@@ -80,12 +103,12 @@ impl Confirmations {
         &self,
         token: &str,
         call: &Binding,
-    ) -> io::Result<Result<(), ConfirmationFault>> {
+    ) -> Result<Result<(), ConfirmationFault>, ConfirmationsError> {
         if token.len() > LONGEST_TOKEN {
             return Ok(Err(ConfirmationFault::Unknown));
         }
         match &self.0 {
-            Place::Folder(folder) => folder::consume(folder, digest(token), call).await,
+            Place::Folder(folder) => Ok(folder::consume(folder, digest(token), call).await?),
             Place::Database(store) => database::consume(store, digest(token), call).await,
         }
     }

@@ -137,7 +137,7 @@ async fn until_written(db: &Db, batch: &mut [Box<CallRecord>]) {
     loop {
         let done = tokio::time::timeout(PATIENCE, insert::insert(db, batch)).await;
         match done.unwrap_or(Err(StoreError::Slow(PATIENCE))) {
-            Ok(()) => return,
+            Ok(()) => return METRICS.call_log_written(batch.len() as u64),
             Err(StoreError::Rejected(why)) => return Box::pin(halves(db, batch, &why)).await,
             Err(e) => {
                 failures += 1;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::store::{Db, Engine, StoreError, Timestamp, sql};
+use crate::store::{Db, Engine, Statement, StoreError, Timestamp, sql};
 
 /// How often old rows are looked for.
 const EVERY: Duration = Duration::from_secs(60);
@@ -38,37 +38,49 @@ async fn sweep(db: &Db, retention: Retention) -> Result<(), StoreError> {
     if retention.days > 0 {
         let kept = i64::from(retention.days).saturating_mul(DAY);
         if let Some(before) = Timestamp::now().plus_millis(-kept) {
-            remove(db, before).await?;
+            let older = |statement: Statement| statement.time(before);
+            remove(db, "ended_at < $1", older).await?;
         }
     }
     if retention.rows > 0 {
-        let text = "select ended_at from ati_call_log where ended_at is not null \
-                    order by ended_at desc limit 1 offset $1";
+        let text = "select ended_at, request_id from ati_call_log where ended_at is not null \
+                    order by ended_at desc, request_id desc limit 1 offset $1";
         let rows = i64::try_from(retention.rows).unwrap_or(i64::MAX);
         if let Some(row) = db.fetch_one(sql(text).int(rows)).await? {
-            // Rows of the same millisecond go together.
-            let last = row.time("ended_at")?;
-            remove(db, last.plus_millis(1).unwrap_or(last)).await?;
+            // Calls may have ended in the same millisecond: ids tell which of them go.
+            let (ended, id) = (row.time("ended_at")?, row.uuid("request_id")?);
+            let condition = match db.engine() {
+                Engine::Sqlite => "ended_at <= $1 and (ended_at, request_id) <= ($1, $2)",
+                // Rows of an existing deployment have microseconds.
+                Engine::Postgres => {
+                    "ended_at < $1::timestamptz + interval '1 millisecond' \
+                     and (date_trunc('milliseconds', ended_at), request_id) <= ($1, $2)"
+                }
+            };
+            remove(db, condition, |statement| statement.time(ended).uuid(id)).await?;
         }
     }
     Ok(())
 }
 
-async fn remove(db: &Db, before: Timestamp) -> Result<(), StoreError> {
-    let text = match db.engine() {
-        Engine::Sqlite => {
-            "delete from ati_call_log where request_id in ( \
-             select request_id from ati_call_log where ended_at < $1 order by ended_at limit $2)"
-        }
-        // Edges that sweep at the same time take different rows.
-        Engine::Postgres => {
-            "delete from ati_call_log where request_id in ( \
-             select request_id from ati_call_log where ended_at < $1 order by ended_at limit $2 \
-             for update skip locked)"
-        }
+/// Removes the rows that a condition of ati's own fits, oldest first.
+async fn remove(
+    db: &Db,
+    condition: &str,
+    with: impl Fn(Statement) -> Statement,
+) -> Result<(), StoreError> {
+    // Edges that sweep at the same time take different rows.
+    let locking = match db.engine() {
+        Engine::Sqlite => "",
+        Engine::Postgres => "for update skip locked",
     };
+    let text = format!(
+        "delete from ati_call_log where request_id in ( \
+         select request_id from ati_call_log where {condition} order by ended_at limit {AT_ONCE} \
+         {locking})"
+    );
     loop {
-        let statement = sql(text).time(before).int(AT_ONCE as i64);
+        let statement = with(Statement::repeated(text.clone()));
         if db.execute(statement).await? < AT_ONCE {
             return Ok(());
         }

@@ -1,10 +1,14 @@
 //! The tables: how they are made, and whether they are those that this version needs.
 
 mod dialect;
+mod found;
 mod migrations;
+mod tables;
 
 use self::dialect::written_for;
-use self::migrations::{MIGRATIONS, TABLES};
+use self::found::FoundTables;
+use self::migrations::{MIGRATIONS, Step};
+use self::tables::Table;
 use super::db::{Db, Engine, Transaction};
 use super::error::{SchemaFault, StoreError};
 use super::statement::{Statement, sql};
@@ -31,8 +35,8 @@ pub async fn migrate(db: &Db) -> Result<(), StoreError> {
             .execute(sql("set local statement_timeout = 0"))
             .await?;
     }
-    let tables = tables(&mut transaction).await?;
-    let found = match tables.iter().any(|table| table == "ati_schema") {
+    let tables = FoundTables::read(&mut transaction).await?;
+    let found = match tables.has("ati_schema") {
         true => version(&mut transaction).await?,
         false => 0,
     };
@@ -40,18 +44,26 @@ pub async fn migrate(db: &Db) -> Result<(), StoreError> {
         let wanted = VERSION;
         return Err(SchemaFault::Newer { found, wanted }.into());
     }
-    // What each migration makes is made only where it is missing. So all are repeated if a table
-    // was lost, and the tables of existing deployments are taken over.
-    let complete = TABLES
-        .iter()
-        .all(|table| tables.iter().any(|found| found == table));
-    let from = if complete { found } else { 0 };
+    // What each migration makes is made only where it is missing. So all are repeated if a table or
+    // a column was lost, and the tables of existing deployments are taken over.
+    let from = match tables.are_complete() {
+        Ok(()) => found,
+        Err(_) => 0,
+    };
+    if from == VERSION {
+        return Ok(());
+    }
     let engine = transaction.engine();
-    run(&mut transaction, VERSIONS, engine).await?;
+    run(&mut transaction, VERSIONS).await?;
     for migration in MIGRATIONS.iter().filter(|one| one.version > from) {
         for step in migration.steps {
-            if let Some(text) = step.text(engine) {
-                run(&mut transaction, text, engine).await?;
+            match step {
+                Step::Table(table) => make(&mut transaction, table, &tables).await?,
+                Step::Both(text) => run(&mut transaction, text).await?,
+                Step::Postgres(text) if engine == Engine::Postgres => {
+                    run(&mut transaction, text).await?;
+                }
+                Step::Postgres(_) => {}
             }
         }
         let note = "insert into ati_schema (version, name, applied_at) values ($1, $2, $3) \
@@ -65,13 +77,16 @@ pub async fn migrate(db: &Db) -> Result<(), StoreError> {
     transaction.commit().await
 }
 
-/// Whether the tables are those that this version needs.
-pub async fn check(db: &Db) -> Result<(), StoreError> {
+/// Whether the tables are those that this version needs, and whether this user may write to them if
+/// that is asked for.
+pub async fn check(db: &Db, writable: bool) -> Result<(), StoreError> {
     let mut transaction = db.begin().await?;
-    let tables = tables(&mut transaction).await?;
-    let has = |name: &str| tables.iter().any(|table| table == name);
-    if !has("ati_schema") {
+    let tables = FoundTables::read(&mut transaction).await?;
+    if !tables.has("ati_schema") {
         return Err(SchemaFault::Absent.into());
+    }
+    if writable {
+        found::check_writable(&mut transaction).await?;
     }
     let (found, wanted) = (version(&mut transaction).await?, VERSION);
     if found == 0 {
@@ -83,33 +98,37 @@ pub async fn check(db: &Db) -> Result<(), StoreError> {
     if found > wanted {
         return Err(SchemaFault::Newer { found, wanted }.into());
     }
-    match TABLES.iter().find(|table| !has(table)) {
-        Some(missing) => Err(SchemaFault::Incomplete((*missing).to_owned()).into()),
-        None => Ok(()),
+    tables.are_complete()?;
+    if writable {
+        found::check_sequence(&mut transaction).await?;
     }
+    Ok(())
 }
 
-async fn run(
+/// Makes a table, or adds the columns that it lacks.
+async fn make(
     transaction: &mut Transaction,
-    text: &'static str,
-    engine: Engine,
+    table: &'static Table,
+    found: &FoundTables,
 ) -> Result<(), StoreError> {
-    let statement = Statement::composed(written_for(engine, text));
-    transaction.execute(statement).await.map(|_| ())
+    run(transaction, &table.creation()).await?;
+    for (column, definition) in found.lacks(table) {
+        let added = run(transaction, &table.addition(column, definition)).await;
+        added.map_err(|e| match e.is_away() {
+            true => e,
+            false => {
+                let column = format!("{}.{column}", table.name);
+                let why = e.to_string();
+                SchemaFault::NotMendable { column, why }.into()
+            }
+        })?;
+    }
+    Ok(())
 }
 
-/// The names of ati's tables that are there.
-async fn tables(transaction: &mut Transaction) -> Result<Vec<String>, StoreError> {
-    let text = match transaction.engine() {
-        Engine::Sqlite => "select name from sqlite_master where type = 'table'",
-        Engine::Postgres => {
-            "select table_name::text as name from information_schema.tables \
-             where table_schema = any (current_schemas(false))"
-        }
-    };
-    let rows = transaction.fetch(sql(text)).await?;
-    let names = rows.iter().map(|row| row.text("name"));
-    names.collect()
+async fn run(transaction: &mut Transaction, text: &str) -> Result<(), StoreError> {
+    let statement = Statement::composed(written_for(transaction.engine(), text));
+    transaction.execute(statement).await.map(|_| ())
 }
 
 async fn version(transaction: &mut Transaction) -> Result<i64, StoreError> {

@@ -39,7 +39,7 @@ pub fn verify(
     // Under the lock, and before the files: no process is in the middle of a write, and lines that
     // come later only follow this end.
     let end = match end_file.filter(|path| path.exists()) {
-        Some(path) => End::read(&mut crate::files::lock(path)?)?,
+        Some(path) => End::read(&mut locked(path)?)?,
         None => None,
     };
     let mut walk = Walk {
@@ -64,6 +64,22 @@ pub fn verify(
     }
     let last = files.last().cloned().unwrap_or_default();
     Ok(walk.finish(last))
+}
+
+/// Who checks the audit may not be allowed to write to it.
+fn locked(path: &Path) -> io::Result<File> {
+    let denied = [
+        io::ErrorKind::PermissionDenied,
+        io::ErrorKind::ReadOnlyFilesystem,
+    ];
+    match crate::files::lock(path) {
+        Err(e) if denied.contains(&e.kind()) => {
+            let file = File::open(path)?;
+            file.lock_shared()?;
+            Ok(file)
+        }
+        locked => locked,
+    }
 }
 
 #[derive(Default)]

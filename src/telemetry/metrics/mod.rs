@@ -39,6 +39,8 @@ metrics! {
         "Rows of the call log that were dropped: the database didn't take them in time.";
     call_log_waiting: Gauge "ati_call_log_waiting_rows" []
         "Rows of the call log that wait to be written.";
+    call_log_written: Counter "ati_call_log_written_total" []
+        "Rows of the call log that the database has taken.";
     call_memory: Gauge "ati_call_memory_bytes" []
         "Memory that bodies of calls take, of `max_memory_bytes`.";
     certificate_expires: Gauge "ati_certificate_expires_timestamp_seconds" ["listener"]
@@ -99,6 +101,8 @@ metrics! {
         "Looks at the catalogue of the skill registry: `changed`, `unchanged` or `failed`.";
     spool: Gauge "ati_spool_bytes" []
         "Disk space that bodies and answers of calls take, of `max_spool_bytes`.";
+    store_connected: Gauge "ati_store_connected" []
+        "1 while the database answers, 0 while it is away. Absent without a database.";
     stored_credentials: Gauge "ati_stored_credentials" ["state"]
         "Credentials in the database: `readable`, or `unreadable` for want of their master key.";
     tool_calls: Counter "ati_tool_calls_total" ["provider", "tool", "outcome"]
@@ -166,6 +170,17 @@ impl Metrics {
 
     pub fn call_log_dropped(&self, rows: u64) {
         self.table.call_log_dropped.with([]).inc_by(rows);
+    }
+
+    pub fn call_log_written(&self, rows: u64) {
+        self.table.call_log_written.with([]).inc_by(rows);
+    }
+
+    pub fn set_store_connected(&self, connected: bool) {
+        self.table
+            .store_connected
+            .with([])
+            .set(i64::from(connected));
     }
 
     pub fn set_call_log_waiting(&self, rows: usize) {

@@ -99,6 +99,13 @@ fn verify_names_the_first_line_that_does_not_fit() {
         let (code, found) = verify(dir, &[]);
         assert_eq!((code, &found["ok"]), (1, &json!(false)), "{found}");
         assert_eq!(found["line"], line, "{found}");
+        // The same for one who names the file, and has nothing else of its owner's.
+        let other = tempfile::tempdir().unwrap();
+        let named = ati(
+            other.path(),
+            &["audit", "verify", &file.display().to_string()],
+        );
+        assert_eq!(named.status.code(), Some(1), "{}", stdout(&named));
     }
     std::fs::write(&file, &whole).unwrap();
     let text = command(dir).args(["audit", "verify"]).output().unwrap();

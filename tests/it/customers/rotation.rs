@@ -17,6 +17,7 @@ use crate::support::upstream::Upstream;
 on_both_engines!(
     nothing_is_unreadable_while_the_master_key_changes,
     rewrap_leaves_rows_of_unknown_keys_and_goes_on_later,
+    row_that_could_not_be_read_is_used_once_it_is_rewrapped,
     rewrap_that_was_interrupted_goes_on_with_the_rest,
 );
 
@@ -161,6 +162,21 @@ fn rewrap_leaves_rows_of_unknown_keys_and_goes_on_later(database: &mut Database)
             .count(),
         3
     );
+}
+
+fn row_that_could_not_be_read_is_used_once_it_is_rewrapped(database: &mut Database) {
+    let proxy = setup(database).start();
+    let mut command = with_database(proxy.dir.path(), database);
+    command.env("ATI_MASTER_KEY", master(2));
+    let set = fed(command.args(["credential", "set", "api"]), "planted-value");
+    assert!(set.status.success(), "{}", stderr(&set));
+    proxy.settles("ati_stored_credentials{state=\"unreadable\"}", 1.0);
+    let mut command = with_database(proxy.dir.path(), database);
+    command.env("ATI_MASTER_KEY_OTHER", master(2));
+    let rewrapped = command.args(["admin", "rewrap"]).output().unwrap();
+    assert!(rewrapped.status.success(), "{}", stderr(&rewrapped));
+    proxy.settles("ati_stored_credentials{state=\"unreadable\"}", 0.0);
+    has_rows(&proxy, 1);
 }
 
 /// More rows than fit into a batch; the first batch is all that the first run got to.

@@ -9,6 +9,7 @@ use crate::support::http::Client;
 on_both_engines!(
     key_is_issued_shown_listed_and_revoked,
     bulk_revocation_follows_its_filters,
+    hashes_are_read_in_any_case_and_ones_that_fit_nothing_are_told,
     database_has_the_hash_of_a_key_and_never_the_key,
     mistakes_get_the_documented_statuses,
     keys_of_the_admin_listener_alone,
@@ -81,7 +82,8 @@ fn key_is_issued_shown_listed_and_revoked(database: &mut Database) {
         (404, json!({"error": "no such key"}))
     );
     // The alias is free again.
-    issue(&proxy, body);
+    let again = admin(&proxy, "POST", "/admin/keys/issue?by=carol", &body);
+    assert_eq!(again.status, 201, "{}", again.text());
 
     let store = database.migrated();
     let audit = ati::store::sql("select * from ati_audit_log order by id");
@@ -93,13 +95,48 @@ fn key_is_issued_shown_listed_and_revoked(database: &mut Database) {
         ("key.issue", "me"),
         ("key.issue", "admin"),
         ("key.revoke", "night-shift"),
-        ("key.issue", "me"),
+        ("key.issue", "carol"),
     ];
     assert_eq!(audit, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
     let deleted = rows(&store, ati::store::sql("select * from ati_deleted_keys"));
     let snapshot = deleted[0].json("snapshot").unwrap().unwrap();
     assert_eq!(snapshot["key_alias"], "first");
     assert_eq!(deleted[0].text("deleted_by").unwrap(), "night-shift");
+}
+
+/// On the command line, through a proxy and without one.
+fn hashes_are_read_in_any_case_and_ones_that_fit_nothing_are_told(database: &mut Database) {
+    let upstream = answering();
+    let proxy = setup(database, &upstream).start();
+    for through_proxy in [true, false] {
+        let keys = ["a", "b", "c"].map(|alias| issue_for_quotes(&proxy, alias));
+        let [one, two, three] = keys.each_ref().map(|key| key.hash.to_uppercase());
+        let ati = |args: &[&str]| {
+            let mut command = crate::support::ati::command(proxy.dir.path());
+            command.args(["admin", "keys"]).args(args);
+            command.env("ATI_ADMIN_TOKEN", ADMIN);
+            match through_proxy {
+                true => command.env("ATI_PROXY_URL", format!("http://{}", proxy.edge)),
+                false => command.env("ATI_DB_URL", database.url()),
+            };
+            command.output().unwrap().status.code()
+        };
+        assert_eq!(ati(&["show", &one]), Some(0));
+        assert_eq!(ati(&["revoke", &one]), Some(0));
+        assert_eq!(ati(&["revoke", &one]), Some(1));
+        // Of two, one isn't there any more.
+        assert_eq!(ati(&["revoke", &one, &two]), Some(1));
+        assert_eq!(ati(&["revoke", "nonsense", &three]), Some(2));
+        let taken = ["issue", "user-1", "c", "--tool", "market:quote"];
+        assert_eq!(ati(&taken), Some(2));
+        let past = ["issue", "user-1", "d", "--expires-in", "-5"];
+        assert_eq!(ati(&past), Some(2));
+        assert_eq!(ati(&["revoke", &three, &three.to_lowercase()]), Some(0));
+        assert_eq!(
+            keys.each_ref().map(|key| call(&proxy, key, "market:quote")),
+            [401; 3]
+        );
+    }
 }
 
 fn bulk_revocation_follows_its_filters(database: &mut Database) {
@@ -122,7 +159,8 @@ fn bulk_revocation_follows_its_filters(database: &mut Database) {
     assert_eq!(bulk(filter), (200, json!({"revoked": 2})));
     let used = [&job1, &job2, &other, &same_user].map(|key| call(&proxy, key, "market:quote"));
     assert_eq!(used, [401, 401, 200, 200]);
-    let hashes = json!({"hashes": [other.hash, job1.hash, "nonsense"]});
+    // Hashes may be written in capitals.
+    let hashes = json!({"hashes": [other.hash.to_uppercase(), job1.hash, "nonsense"]});
     assert_eq!(bulk(hashes), (200, json!({"revoked": 1})));
     let nothing = json!({"error": "bulk_revoke requires at least one filter field"});
     for empty in [json!({}), json!({"user_id": "", "hashes": []})] {

@@ -20,6 +20,7 @@ on_both_engines!(
     hostile_values_are_stored_as_they_are_and_keep_no_row_out,
     id_that_is_sent_twice_loses_no_row,
     old_rows_and_rows_beyond_the_number_are_removed,
+    rows_of_one_millisecond_are_kept_up_to_the_number,
 );
 
 const TOOLS: &str = "[[tools]]\nname = 'look'\nmethod = 'POST'\n";
@@ -315,6 +316,29 @@ fn old_rows_and_rows_beyond_the_number_are_removed(database: &mut Database) {
     assert_eq!(proxy.client().get("/health").status, 200);
 }
 
+fn rows_of_one_millisecond_are_kept_up_to_the_number(database: &mut Database) {
+    drop(database.migrated());
+    let time = match database.is_postgres() {
+        true => "date_trunc('second', now())",
+        false => "unixepoch() * 1000",
+    };
+    for n in 0..10 {
+        let insert = format!(
+            "insert into ati_call_log (request_id, started_at, ended_at, endpoint) \
+             values ('00000000-0000-4000-8000-00000000000{n}', {time}, {time}, '/call')"
+        );
+        database.run(&[&insert]);
+    }
+    // All in the same millisecond, whenever they were written.
+    database.run(&["update ati_call_log set ended_at = (select max(ended_at) from ati_call_log)"]);
+    let _proxy = setup(database).conf("[store]\ncall_log_rows = 5\n").start();
+    let store = database.migrated();
+    eventually("rows to be removed", || {
+        (all(&store).len() < 10).then_some(())
+    });
+    assert_eq!(all(&store).len(), 5);
+}
+
 /// Calls go on while PostgreSQL is away, and their rows are written when it is back.
 #[test]
 fn rows_of_answered_calls_outlive_a_stopped_database() {
@@ -349,6 +373,7 @@ fn rows_of_answered_calls_outlive_a_stopped_database() {
     let answered = answered.load(Ordering::SeqCst);
     proxy.settles("ati_call_log_waiting_rows", 0.0);
     assert_eq!(proxy.metric("ati_call_log_dropped_total"), Some(0.0));
+    proxy.settles("ati_call_log_written_total", answered as f64);
     let store = database.migrated();
     let counted = rows(
         &store,

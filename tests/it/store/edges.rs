@@ -112,6 +112,13 @@ fn cached_keys_go_on_while_the_database_is_away_and_it_recovers_by_itself() {
             let body = json!({"user_id": "u", "alias": "new"});
             let issued = super::admin(&proxy, "POST", "/admin/keys/issue", &body);
             assert_eq!(issued.status, 503, "{}", issued.text());
+            assert_eq!(issued.header("retry-after"), Some("1"));
+            // Administration doesn't wait for it, either.
+            assert!(
+                start.elapsed() < Duration::from_secs(1),
+                "{:?}",
+                start.elapsed()
+            );
             database.start_again();
             let back = eventually("keys to be looked up again", || {
                 // Another one each time: that it is unknown is kept for a while.
@@ -135,6 +142,53 @@ fn cached_keys_go_on_while_the_database_is_away_and_it_recovers_by_itself() {
         });
         revoke(&proxy, &cached);
         assert_eq!(call(&proxy, &cached, "market:quote"), 401);
+    });
+}
+
+/// However long ago the key was looked up: it was in use all the time.
+#[test]
+fn key_in_use_goes_on_for_the_stale_time_after_the_database_went_away() {
+    let (mut database, upstream) = (Database::postgres(), answering());
+    let proxy = setup(&database, &upstream)
+        .conf("[store]\nstale_seconds = 2\n")
+        .start();
+    let key = issue_for_quotes(&proxy, "a");
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(3) {
+        assert_eq!(call(&proxy, &key, "market:quote"), 200);
+    }
+    proxy.settles("ati_store_connected", 1.0);
+    database.stop();
+    let stopped = Instant::now();
+    while stopped.elapsed() < Duration::from_millis(1500) {
+        assert_eq!(call(&proxy, &key, "market:quote"), 200);
+    }
+    proxy.settles("ati_store_connected", 0.0);
+    eventually("the key to end", || {
+        (call(&proxy, &key, "market:quote") == 503).then_some(())
+    });
+    assert!(stopped.elapsed() >= Duration::from_secs(2));
+    database.start_again();
+    eventually("the key to be looked up again", || {
+        (call(&proxy, &key, "market:quote") == 200).then_some(())
+    });
+    proxy.settles("ati_store_connected", 1.0);
+}
+
+/// A database that is there and answers wrongly isn't away.
+#[test]
+fn lookup_that_fails_for_another_reason_is_logged_as_that() {
+    let (database, upstream) = (Database::postgres(), answering());
+    let proxy = setup(&database, &upstream).start();
+    let key = issue_for_quotes(&proxy, "a");
+    database.run(&["alter table ati_keys drop column rate"]);
+    assert_eq!(call(&proxy, &key, "market:quote"), 503);
+    proxy.log.wait_for("virtual keys can't be looked up");
+    proxy.settles("ati_store_connected", 1.0);
+    assert!(!proxy.log.text().contains("the database is away"));
+    database.run(&["alter table ati_keys add column rate jsonb"]);
+    eventually("the key to be found", || {
+        (call(&proxy, &key, "market:quote") == 200).then_some(())
     });
 }
 

@@ -100,6 +100,28 @@ fn key_goes_before_a_token(database: &mut Database) {
     let both = [bad, ("authorization", token.as_str())];
     let tools = |headers: &[(&str, &str)]| proxy.client().send("GET", "/tools", headers, b"");
     assert_eq!(tools(&both).status, 401);
+    // A good one is what the call is made with, wherever it stands. A second key, or something
+    // else next to it, makes it unclear who calls.
+    let header = key.header();
+    let (good, token_too) = (
+        ("authorization", header.as_str()),
+        ("authorization", token.as_str()),
+    );
+    let basic = ("authorization", "Basic eDp5");
+    for (headers, status) in [
+        (&[good, token_too][..], 200),
+        (&[token_too, good], 200),
+        (&[good, good], 401),
+        (&[good, basic], 401),
+        (&[token_too, token_too], 401),
+    ] {
+        let listed = tools(headers);
+        assert_eq!(listed.status, status, "{}", listed.text());
+        // The token opens everything, the key one tool.
+        if status == 200 {
+            assert_eq!(listed.json().as_array().unwrap().len(), 1);
+        }
+    }
     assert_eq!(tools(&[("authorization", token.as_str())]).status, 200);
     let line = proxy.wait_for_audit(1);
     assert_eq!(line[0]["agent_sub"], "user-1");
@@ -246,6 +268,32 @@ fn session_token_that_is_a_key_is_sent_as_one() {
     assert!(output.status.success(), "{output:?}");
     assert!(stdout(&output).contains("{}"));
     assert_eq!(run("ati-key_wrong").status.code(), Some(3));
+    let status = |token: &str, format: &str, with_proxy: bool| {
+        let mut command = crate::support::ati::command(proxy.dir.path());
+        command.args(["--output", format, "auth", "status"]);
+        command.env("ATI_SESSION_TOKEN", token);
+        if with_proxy {
+            command.env("ATI_PROXY_URL", format!("http://{}", proxy.edge));
+        }
+        command.output().unwrap()
+    };
+    let known = status(&key.raw, "text", true);
+    assert!(stdout(&known).contains("is a virtual key, and the proxy accepts it"));
+    let known: serde_json::Value =
+        serde_json::from_str(&stdout(&status(&key.raw, "json", true))).unwrap();
+    assert_eq!(
+        (&known["kind"], &known["accepted"]),
+        (&json!("virtual_key"), &json!(true))
+    );
+    assert_eq!(known["signature_verified"], false);
+    let wrong = status("ati-key_wrong", "text", true);
+    assert!(stdout(&wrong).contains("the proxy refuses it"), "{wrong:?}");
+    assert_eq!(wrong.status.code(), Some(3));
+    let alone = status(&key.raw, "text", false);
+    assert!(
+        crate::support::ati::stderr(&alone).contains("only a proxy can check"),
+        "{alone:?}"
+    );
     assert_eq!(
         admin(&proxy, "GET", "/admin/keys?user_id=user-1", &json!(null)).status,
         200

@@ -8,6 +8,8 @@ mod keys;
 mod shared;
 mod start;
 mod statements;
+mod takeover;
+mod tls;
 
 use serde_json::{Value, json};
 

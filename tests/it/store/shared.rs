@@ -140,6 +140,34 @@ fn edge_counts_for_itself_while_the_database_is_away() {
     });
 }
 
+#[test]
+fn call_that_wants_a_confirmation_is_unavailable_while_the_database_is_away() {
+    let mut database = Database::postgres();
+    drop(database.migrated());
+    let api = Upstream::echo();
+    let tools = "[[tools]]\nname = 'wipe'\neffects = { destructive = true }\n";
+    let proxy = Setup::new()
+        .env("ATI_DB_URL", database.url())
+        .tools("p", &api.url(), "", tools)
+        .start();
+    let call = || proxy.call(None, "wipe", json!({}));
+    assert_eq!(call().status, 409, "{}", call().text());
+    database.stop();
+    proxy.settles("ati_store_connected", 0.0);
+    let start = std::time::Instant::now();
+    let refused = call();
+    assert!(start.elapsed() < Duration::from_secs(1));
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    let why = "Unavailable: confirmations can't be kept: the database is away";
+    assert_eq!(refused.json(), json!({"result": null, "error": why}));
+    database.start_again();
+    eventually("confirmations to be kept again", || {
+        (call().status == 409).then_some(())
+    });
+    assert_eq!(api.received().len(), 0);
+}
+
 on_both_engines!(confirmation_of_one_edge_is_used_up_once_by_all);
 
 fn confirmation_of_one_edge_is_used_up_once_by_all(database: &mut Database) {

@@ -11,6 +11,8 @@ on_both_engines!(
     database_without_tables_stops_the_start_and_tells_the_way_out,
     newer_tables_stop_the_start_even_with_migrate,
     lost_table_stops_the_start_and_migrate_makes_it_again,
+    lost_column_stops_the_start_and_migrate_adds_it_again,
+    lost_column_that_rows_need_stops_every_start,
 );
 
 fn setup(database: &Database) -> Setup {
@@ -65,6 +67,91 @@ fn lost_table_stops_the_start_and_migrate_makes_it_again(database: &mut Database
     );
     setup(database).arg("--migrate").start();
     setup(database).start();
+}
+
+fn lost_column_stops_the_start_and_migrate_adds_it_again(database: &mut Database) {
+    drop(database.migrated());
+    for (table, column) in [("ati_keys", "rate"), ("ati_call_log", "user_agent")] {
+        database.run(&[&format!("alter table {table} drop column {column}")]);
+        let text = refused(setup(database));
+        let lost = format!("lacks the column '{table}.{column}'");
+        assert!(text.contains(&lost), "{text}");
+        assert!(text.contains("ati proxy --migrate"), "{text}");
+        setup(database).arg("--migrate").start();
+        setup(database).start();
+    }
+}
+
+fn lost_column_that_rows_need_stops_every_start(database: &mut Database) {
+    drop(database.migrated());
+    let time = if database.is_postgres() { "now()" } else { "0" };
+    let key = format!(
+        "insert into ati_keys (token_hash, key_alias, user_id, created_at) \
+         values ('h', 'a', 'u', {time})"
+    );
+    database.run(&[
+        &key,
+        "drop index ati_keys_of_user",
+        "alter table ati_keys drop column created_at",
+    ]);
+    let text = refused(setup(database).arg("--migrate"));
+    assert!(
+        text.contains("lacks the column 'ati_keys.created_at'"),
+        "{text}"
+    );
+    assert!(text.contains("restore a backup"), "{text}");
+    // Nothing was changed.
+    let text = refused(setup(database).arg("--migrate"));
+    assert!(
+        text.contains("lacks the column 'ati_keys.created_at'"),
+        "{text}"
+    );
+}
+
+#[test]
+fn user_who_may_not_write_stops_the_start_and_may_read_the_call_log() {
+    let database = Database::postgres();
+    drop(database.migrated());
+    database.run(&[
+        "create role nothing login",
+        "create role reader login",
+        "grant select on all tables in schema public to reader",
+        "create role replica login",
+        "grant all on all tables in schema public to replica",
+        "grant all on all sequences in schema public to replica",
+        "alter role replica set default_transaction_read_only = on",
+        "create role numberless login",
+        "grant all on all tables in schema public to numberless",
+        "create role worker login",
+        "grant select, insert, update, delete on all tables in schema public to worker",
+        "grant usage on all sequences in schema public to worker",
+        "revoke update, delete, select on ati_audit_log from worker",
+    ]);
+    for (user, part) in [
+        ("nothing", "lacks the privilege to"),
+        (
+            "reader",
+            "lacks the privilege to insert in the table 'ati_audit_log'",
+        ),
+        ("replica", "read-only"),
+        ("numberless", "sequence of the table 'ati_audit_log'"),
+    ] {
+        let text = refused(Setup::new().env("ATI_DB_URL", database.url_of(user)));
+        assert!(text.contains("can't be written to"), "{user}: {text}");
+        assert!(text.contains(part), "{user}: {text}");
+    }
+    // One who may do no more than a proxy does; with `--migrate`, which finds nothing to do.
+    let worker = Setup::new().env("ATI_DB_URL", database.url_of("worker"));
+    let proxy = worker.arg("--migrate").start();
+    assert_eq!(health(&proxy)["db"], "connected");
+    for user in ["reader", "replica"] {
+        let output = crate::support::ati::command(proxy.dir.path())
+            .args(["audit", "tail"])
+            .env("ATI_DB_URL", database.url_of(user))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{user}: {}", stderr(&output));
+    }
 }
 
 #[test]

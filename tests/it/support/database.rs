@@ -32,6 +32,8 @@ pub struct Database {
     folder: TempDir,
     /// None: the file is SQLite's.
     server: Option<Server>,
+    /// Of a server that also speaks TLS on loopback.
+    tls_port: Option<u16>,
 }
 
 impl Database {
@@ -40,11 +42,21 @@ impl Database {
         Database {
             folder: tempfile::tempdir().unwrap(),
             server: None,
+            tls_port: None,
         }
     }
 
     /// An empty database of a server that runs for this test alone.
     pub fn postgres() -> Self {
+        Database::started(None)
+    }
+
+    /// The same, with TLS on a port of loopback: the certificate and its key, as PEM.
+    pub fn postgres_with_tls(certificate: &str, key: &str) -> Self {
+        Database::started(Some((certificate, key)))
+    }
+
+    fn started(tls: Option<(&str, &str)>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let user = User::current();
         user.give(folder.path());
@@ -55,9 +67,20 @@ impl Database {
             .args([&template, &folder.path().join("data")])
             .status();
         assert!(copied.unwrap().success());
+        let tls_port = tls.map(|(certificate, key)| {
+            write_private(&folder.path().join("data/server.crt"), certificate);
+            write_private(&folder.path().join("data/server.key"), key);
+            // PostgreSQL can't choose one itself.
+            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            free.local_addr().unwrap().port()
+        });
         user.give(&folder.path().join("data"));
-        let server = Some(Server::start(&user, folder.path()));
-        Database { folder, server }
+        let server = Some(Server::start(&user, folder.path(), tls_port));
+        Database {
+            folder,
+            server,
+            tls_port,
+        }
     }
 
     pub fn is_postgres(&self) -> bool {
@@ -69,8 +92,22 @@ impl Database {
         let folder = self.folder.path().display();
         match &self.server {
             None => format!("sqlite:{folder}/store.db"),
-            Some(_) => format!("postgres://postgres@localhost/postgres?host={folder}"),
+            Some(_) => self.url_of("postgres"),
         }
+    }
+
+    /// The same for another user of PostgreSQL.
+    pub fn url_of(&self, user: &str) -> String {
+        let folder = self.folder.path().display();
+        let port = self.tls_port.map(|port| format!("&port={port}"));
+        let port = port.unwrap_or_default();
+        format!("postgres://{user}@localhost/postgres?host={folder}{port}")
+    }
+
+    /// By way of TLS, with these parameters.
+    pub fn tls_url(&self, parameters: &str) -> String {
+        let port = self.tls_port.unwrap();
+        format!("postgres://postgres@127.0.0.1:{port}/postgres?{parameters}")
     }
 
     /// The file of SQLite.
@@ -131,7 +168,8 @@ impl Database {
     }
 
     pub fn start_again(&mut self) {
-        self.server = Some(Server::start(&User::current(), self.folder.path()));
+        let server = Server::start(&User::current(), self.folder.path(), self.tls_port);
+        self.server = Some(server);
     }
 }
 
@@ -188,7 +226,14 @@ impl User {
 struct Server(Child);
 
 impl Server {
-    fn start(user: &User, folder: &Path) -> Self {
+    fn start(user: &User, folder: &Path, tls_port: Option<u16>) -> Self {
+        let tls = tls_port.map_or_else(Vec::new, |port| {
+            vec![
+                "-clisten_addresses=127.0.0.1".to_owned(),
+                format!("-cport={port}"),
+                "-cssl=on".to_owned(),
+            ]
+        });
         let log = std::fs::File::create(folder.join("log")).unwrap();
         let child = user
             .command("postgres")
@@ -199,6 +244,7 @@ impl Server {
             .arg(folder)
             .args(["-c", "fsync=off", "-c", "full_page_writes=off"])
             .args(["-c", "shared_buffers=16MB", "-c", "max_connections=100"])
+            .args(&tls)
             .stderr(log)
             .spawn()
             .unwrap();
@@ -211,6 +257,7 @@ impl Server {
             let ready = Command::new(binaries().join("pg_isready"))
                 .args(["-q", "-h"])
                 .arg(folder)
+                .args(tls_port.map(|port| format!("-p{port}")))
                 .status();
             ready.unwrap().success().then_some(())
         });
@@ -234,6 +281,12 @@ impl Drop for Server {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::QUIT);
         let _ = self.0.wait();
     }
+}
+
+fn write_private(path: &Path, content: &str) {
+    std::fs::write(path, content).unwrap();
+    let owner_alone = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(path, owner_alone).unwrap();
 }
 
 /// Where Debian has the server's programs: the newest version's folder.
