@@ -22,6 +22,13 @@ pub fn resolve(name: &str) -> io::Result<Option<String>> {
     resolve_with(name, |key| std::env::var(key).ok())
 }
 
+/// The file that `<NAME>_FILE` names, where it isn't there: why there is no token.
+pub fn absent_file(name: &str) -> Option<PathBuf> {
+    let named = PathBuf::from(std::env::var(format!("{name}_FILE")).ok()?.trim());
+    let absent = !named.as_os_str().is_empty() && !named.exists();
+    absent.then_some(named)
+}
+
 fn resolve_with(name: &str, env: impl Fn(&str) -> Option<String>) -> io::Result<Option<String>> {
     let set = |key: &str| {
         let value = env(key)?.trim().to_owned();

@@ -28,7 +28,7 @@ use crate::telemetry::metrics::METRICS;
 pub const LEEWAY_SECONDS: u64 = 60;
 pub const DEFAULT_AUDIENCE: &str = "ati-proxy";
 /// Real tokens have a few hundred bytes. A longer one is refused before it is hashed.
-const MAX_LENGTH: usize = 16 << 10;
+pub const MAX_LENGTH: usize = 16 << 10;
 const CACHED_TOKENS: usize = 16 << 10;
 /// Of all tokens in the cache together.
 const CACHED_BYTES: u64 = 16 << 20;

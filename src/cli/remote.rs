@@ -469,7 +469,14 @@ fn not_json(message: &str, error: serde_json::Error) -> Failure {
 /// it needs one.
 fn token(name: &str) -> (Option<String>, Option<String>) {
     match session::resolve(name) {
-        Ok(token) => (token, None),
+        Ok(Some(token)) => (Some(token), None),
+        Ok(None) => {
+            let absent = session::absent_file(name);
+            (
+                None,
+                absent.map(|file| format!("{} isn't there", file.display())),
+            )
+        }
         Err(e) => {
             tracing::debug!(error = %e, "{name} can't be read");
             (None, Some(e.to_string()))

@@ -11,7 +11,6 @@ pub use layout::Layout;
 
 use super::token::{self as token_command, KeyArgs};
 use super::{Printed, Variable, help, secret_input};
-use crate::auth::keys::KEY_ID;
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::token::{self, Claims, DEFAULT_AUDIENCE, Namespace};
 use crate::auth::{sandbox, scope};
@@ -207,9 +206,7 @@ fn issue(args: &Provision) -> Result<String, Failure> {
             delegation: None,
         }),
     };
-    token_command::signer(&args.key)?
-        .issue_as(&claims, args.kid.as_deref().unwrap_or(KEY_ID))
-        .map_err(|e| Failure::new(Code::ExecutionFailed, "the token can't be signed").because(e))
+    token_command::sign(&claims, &args.key, args.kid.as_deref())
 }
 
 /// The scopes of the three lists, each once.
@@ -256,7 +253,13 @@ fn existing(given: Option<String>) -> Result<String, Failure> {
         None => session::resolve(SESSION_TOKEN)
             .map_err(|e| Failure::new(Code::MissingKey, "the session token").because(e))?
             .ok_or_else(|| {
-                let message = "no token: give one, or set ATI_SESSION_TOKEN";
+                let message = match session::absent_file(SESSION_TOKEN) {
+                    Some(file) => format!(
+                        "no token: {SESSION_TOKEN}_FILE names {}, which isn't there",
+                        file.display()
+                    ),
+                    None => "no token: give one, or set ATI_SESSION_TOKEN".to_owned(),
+                };
                 Failure::new(Code::MissingKey, message)
                     .hint("'ati sandbox provision' issues a new one")
             })?,

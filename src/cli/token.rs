@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::{error, info, warn};
 use zeroize::Zeroizing;
@@ -122,7 +123,7 @@ pub fn run(command: Command, asked: Option<Format>) -> Result<u8, Failure> {
     match command {
         Command::Keygen { algorithm } => keygen(algorithm, asked),
         Command::Issue(args) => issue(&args, asked),
-        Command::RotateFile(args) => rotate::run(&args, asked),
+        Command::RotateFile(args) => rotate::run(*args, asked),
         Command::Inspect { token } => inspect(&given(token)?),
         Command::Validate { token, key } => validate(&given(token)?, &key, asked),
     }
@@ -205,10 +206,27 @@ fn mint(args: &Issue) -> Result<(String, Value), Failure> {
         }),
     };
     let claims = args.delegation.apply(claims, &args.key)?;
-    let token = signer(&args.key)?
-        .issue_as(&claims, args.kid.as_deref().unwrap_or(KEY_ID))
-        .map_err(|e| Failure::new(Code::ExecutionFailed, "the token can't be signed").because(e))?;
+    let token = sign(&claims, &args.key, args.kid.as_deref())?;
     Ok((token, claims))
+}
+
+/// A token of these claims that proxies take.
+pub(super) fn sign(
+    claims: &impl Serialize,
+    key: &KeyArgs,
+    kid: Option<&str>,
+) -> Result<String, Failure> {
+    let token = signer(key)?
+        .issue_as(claims, kid.unwrap_or(KEY_ID))
+        .map_err(|e| Failure::new(Code::ExecutionFailed, "the token can't be signed").because(e))?;
+    match token.len() {
+        length if length > token::MAX_LENGTH => Err(Failure::invalid(format!(
+            "the token would have {length} bytes, and proxies take {}",
+            token::MAX_LENGTH
+        ))
+        .hint("name providers instead of single tools, like github:*")),
+        _ => Ok(token),
+    }
 }
 
 fn warn_of_doubtful(scopes: &str) {
@@ -285,7 +303,7 @@ pub(super) fn doubtful(scope: &str) -> Option<String> {
 
 /// The signing key: of `--key`, `--secret`, the environment, then config.toml. A private key wins
 /// over a shared secret.
-pub(super) fn signer(args: &KeyArgs) -> Result<Signer, Failure> {
+fn signer(args: &KeyArgs) -> Result<Signer, Failure> {
     if let Some(path) = &args.key {
         let text = read(path)?;
         return PrivateKey::from_pem(&text)
@@ -378,6 +396,9 @@ fn unusable(error: KeyError) -> Failure {
     Failure::from_error(Code::ExecutionFailed, error)
 }
 
+/// A hundred years. A longer time is a typing error.
+const LONGEST_TTL: u64 = 36_500 * 86_400;
+
 pub(super) fn parse_ttl(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.char_indices().next_back() {
         Some((at, 's')) => (&text[..at], 1),
@@ -390,8 +411,8 @@ pub(super) fn parse_ttl(text: &str) -> Result<u64, String> {
         .parse::<u64>()
         .ok()
         .and_then(|n| n.checked_mul(unit))
-        .filter(|seconds| *seconds > 0)
-        .ok_or_else(|| "seconds, or a number with s, m, h or d, like 3h".to_owned())
+        .filter(|seconds| (1..=LONGEST_TTL).contains(seconds))
+        .ok_or_else(|| "seconds, or a number with s, m, h or d, like 3h; at most 36500d".to_owned())
 }
 
 pub(super) fn parse_rate(text: &str) -> Result<(String, String), String> {
@@ -417,6 +438,7 @@ mod tests {
     fn ttl_takes_seconds_or_a_number_with_a_unit() {
         assert_eq!(parse_ttl("1800"), Ok(1800));
         assert_eq!(parse_ttl("3h"), Ok(10_800));
+        assert_eq!(parse_ttl("36500d"), Ok(LONGEST_TTL));
         for bad in [
             "",
             "0",
@@ -425,6 +447,8 @@ mod tests {
             "3 weeks",
             "99999999999999999999",
             "99999999999999999d",
+            "36501d",
+            "18446744073709551615",
             "3é",
         ] {
             assert!(parse_ttl(bad).is_err(), "{bad}");

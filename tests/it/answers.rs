@@ -33,6 +33,7 @@ fn limited(signer: &Signer, subject: &str, scope: &str, rate: &str) -> String {
         v: 1,
         rate: [("tool:*".to_owned(), rate.to_owned())].into(),
         customer_id: None,
+        delegation: None,
     };
     let claims = Claims {
         sub: subject.into(),

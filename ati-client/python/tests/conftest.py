@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from typing import Any, Dict, Iterator, List, Optional
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -29,7 +30,7 @@ def binary() -> str:
 
 
 class Echo(http.server.BaseHTTPRequestHandler):
-    """Answers with what it was sent."""
+    """Answers with what it was sent, or redirects to where the query says."""
 
     protocol_version = "HTTP/1.1"
     # Head and body are two writes; together they would wait for each other.
@@ -40,9 +41,12 @@ class Echo(http.server.BaseHTTPRequestHandler):
         status = 200
         if "/status/" in self.path:
             status = int(self.path.split("/status/")[1][:3])
-        seen = {"path": self.path, "method": self.command, "body": body.decode(), "key": self.headers.get("authorization")}
+        target = parse_qs(urlsplit(self.path).query).get("to") if "/redirect" in self.path else None
+        seen = {"path": self.path, "method": self.command, "body": body.decode(), "key": self.headers.get("authorization"), "signature": self.headers.get("x-sandbox-signature")}
         data = json.dumps(seen).encode()
-        self.send_response(status)
+        self.send_response(307 if target else status)
+        if target:
+            self.send_header("location", target[0])
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
         self.end_headers()

@@ -2,15 +2,18 @@
 
 import asyncio
 import concurrent.futures
+import http.server
 import json
 import subprocess
+import threading
+from urllib.parse import urlencode
 
 import httpx
 import pytest
 import requests
 
 import ati
-from ati import AsyncAtiClient, AtiClient, SandboxAdapter, SandboxAuth, sign_request
+from ati import AsyncAtiClient, AtiClient, AtiOrchestrator, SandboxAdapter, SandboxAuth, sign_request
 from conftest import API_KEY, SANDBOX_SECRET, SECRET, binary
 
 
@@ -145,6 +148,173 @@ def test_httpx_auth_signs(enforcing, path):
 def test_httpx_auth_leaves_other_origins_alone(upstream):
     with httpx.Client(auth=SandboxAuth("x", proxy_url="http://edge.example.com")) as client:
         assert "x-sandbox-signature" not in client.get(upstream).request.headers
+
+
+def redirects(edge, other_host):
+    """A URL at the edge that leads to the edge, one that does so twice, and one that leads out."""
+    inside = "/route/landed?x=1"
+    twice = "/route/redirect?" + urlencode({"to": inside})
+    out = other_host.replace("127.0.0.1", "localhost") + "/out"
+    return [edge + "/route/redirect?" + urlencode({"to": to}) for to in (inside, twice, out)]
+
+
+def test_requests_adapter_signs_redirects_within_the_edge_only(enforcing, upstream):
+    once, twice, out = redirects(enforcing.url, upstream)
+    with requests.Session() as session:
+        session.mount(enforcing.url + "/", SandboxAdapter(SANDBOX_SECRET))
+        for url in (once, twice):
+            answer = session.post(url, json={"a": 1})
+            assert (answer.status_code, answer.json()["path"]) == (200, "/landed?x=1"), answer.text
+        seen = session.get(out).json()
+    assert (seen["path"], seen["signature"]) == ("/out", None)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_httpx_auth_signs_redirects_within_the_edge_only(enforcing, upstream, named):
+    once, twice, out = redirects(enforcing.url, upstream)
+    auth = SandboxAuth(SANDBOX_SECRET, proxy_url=enforcing.url if named else None)
+    with httpx.Client(auth=auth, follow_redirects=True) as client:
+        for url in (once, twice):
+            answer = client.post(url, json={"a": 1})
+            assert (answer.status_code, answer.json()["path"]) == (200, "/landed?x=1"), answer.text
+            assert answer.json()["body"] == '{"a":1}' or answer.json()["body"] == '{"a": 1}'
+        seen = client.get(out).json()
+        assert (seen["path"], seen["signature"]) == ("/out", None)
+
+    async def get(url):
+        async with httpx.AsyncClient(auth=auth, follow_redirects=True) as client:
+            return (await client.get(url)).json()
+
+    assert asyncio.run(get(twice))["path"] == "/landed?x=1"
+    assert asyncio.run(get(out))["signature"] is None
+
+
+def test_httpx_auth_leaves_other_refusals_alone(enforcing):
+    url = enforcing.url + "/route/redirect?" + urlencode({"to": "/route/status/403"})
+    with httpx.Client(auth=SandboxAuth(SANDBOX_SECRET), follow_redirects=True) as client:
+        answer = client.get(url)
+    assert (answer.status_code, answer.json()["path"]) == (403, "/status/403")
+
+
+@pytest.mark.parametrize("token", ["planted-token\nX-Other: 1", "planted-tökén", "planted token", 5])
+def test_token_that_cannot_be_sent_is_not_quoted(proxy, token, tmp_path, monkeypatch):
+    with pytest.raises(ati.TokenMalformed) as raised:
+        AtiClient(proxy.url, token).tools()
+    assert "planted" not in str(raised.value) and raised.value.__cause__ is None
+    orch = AtiOrchestrator(proxy_url=proxy.url, secret=SECRET)
+    with pytest.raises(ati.TokenMalformed):
+        orch.build_skill_listing(token=token)
+    file = tmp_path / "token"
+    file.write_text(f"{token}\nsecond line\n", encoding="utf-8")
+    monkeypatch.setenv("ATI_SESSION_TOKEN_FILE", str(file))
+    with pytest.raises(ati.TokenMalformed):
+        AtiClient(proxy.url).tools()
+
+
+def test_token_with_a_newline_at_its_end_works(orch):
+    env = orch.provision_sandbox(agent_id="a", tools=["shop:*"])
+    client = AtiClient(env["ATI_PROXY_URL"], env["ATI_SESSION_TOKEN"] + "\n")
+    assert client.call("shop:find", q="x")["path"] == "/find?q=x"
+
+
+def test_token_file_that_is_of_no_use_is_named(proxy, tmp_path, monkeypatch):
+    monkeypatch.setenv("ATI_SESSION_TOKEN_FILE", "/nonexistent/token")
+    with pytest.raises(ati.Unauthorized, match="/nonexistent/token, which isn't there"):
+        AtiClient(proxy.url).tools()
+    file = tmp_path / "token"
+    file.write_bytes(b"\xff\xfeplanted")
+    for path in (file, tmp_path):
+        monkeypatch.setenv("ATI_SESSION_TOKEN_FILE", str(path))
+        with pytest.raises(ati.TokenError, match=str(path)) as raised:
+            AtiClient(proxy.url).tools()
+        assert "planted" not in str(raised.value)
+
+
+@pytest.fixture
+def stand_in():
+    """A server that answers every request with `Answer.body`, and keeps the last Authorization."""
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        body, kind, seen = b"", "application/json", None
+
+        def answer(self):
+            self.rfile.read(int(self.headers.get("content-length") or 0))
+            Answer.seen = self.headers.get("authorization")
+            self.send_response(200)
+            self.send_header("content-type", Answer.kind)
+            self.send_header("content-length", str(len(Answer.body)))
+            self.end_headers()
+            self.wfile.write(Answer.body)
+
+        do_GET = do_POST = answer
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    Answer.url = f"http://127.0.0.1:{server.server_address[1]}"
+    yield Answer
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("error", ["boom", {"code": "boom"}])
+def test_error_of_a_200_answer_is_raised(stand_in, error):
+    stand_in.body = json.dumps({"result": None, "error": error}).encode()
+    with pytest.raises(ati.ProxyError, match="boom") as raised:
+        AtiClient(stand_in.url, "token").call("x")
+    assert raised.value.status == 200
+    stand_in.body = b'{"result": null, "error": null}'
+    assert AtiClient(stand_in.url, "token").call("x") is None
+
+
+@pytest.mark.parametrize("body, kind", [(b"<html>", "text/html"), (b'["a"]', "application/json"), (b"{bad", "application/json")])
+def test_answers_of_another_server_are_no_results(stand_in, body, kind):
+    stand_in.body, stand_in.kind = body, kind
+    client = AtiClient(stand_in.url, "token")
+    for ask in (client.tools, lambda: client.tool("x"), lambda: client.call("x")):
+        with pytest.raises(ati.ProxyError, match="not an ATI proxy"):
+            ask()
+    orch = AtiOrchestrator(proxy_url=stand_in.url, secret=SECRET)
+    stand_in.body, stand_in.kind = b'{"skills": ["a"]}', "application/json"
+    with pytest.raises(ati.ProvisionError, match="not that of an ATI proxy"):
+        orch.build_skill_listing(token="x")
+    stand_in.body = b'["a"]'
+    with pytest.raises(ati.ProvisionError, match="not that of an ATI proxy"):
+        orch.fetch_skills(token=None)
+
+
+def test_virtual_key_is_sent_as_one(stand_in):
+    stand_in.body = b"[]"
+    for token, sent in (("ati-key_planted", "Ati-Key ati-key_planted"), ("planted", "Bearer planted")):
+        AtiClient(stand_in.url, token).tools()
+        assert stand_in.seen == sent
+
+
+@pytest.mark.parametrize("value", [object(), float("nan"), {1, 2}])
+def test_arguments_that_are_no_json_are_not_sent(stand_in, value):
+    with pytest.raises(ati.InvalidArguments, match="JSON"):
+        AtiClient(stand_in.url, "token").call("x", q=value)
+    assert stand_in.seen is None
+
+
+def test_proxy_variables_are_not_heeded(stand_in, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    stand_in.body = b"[]"
+    assert AtiClient(stand_in.url, "token").tools() == []
+
+
+def test_async_client_closes_its_connections(sandbox):
+    async def use():
+        async with AsyncAtiClient() as client:
+            await asyncio.gather(*(client.call("shop:find", q=str(n)) for n in range(8)))
+            opened = list(client._client._http._open)
+        return opened
+
+    opened = asyncio.run(use())
+    assert opened and all(connection.sock is None for connection in opened)
 
 
 def test_signing_secret_file_is_read_for_each_request(enforcing, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 import textwrap
 
 import pytest
@@ -114,6 +115,19 @@ def test_page_22_python():
     assert env["ATI_PROXY_URL"] == "https://ati-proxy.example.com"
     claims = inspect_token(env["ATI_SESSION_TOKEN"])
     assert (claims.sub, claims.ati.rate) == ("sandbox:abc", {"tool:github:*": "10/hour"})
+
+
+def test_page_22_type_checks(tmp_path):
+    pytest.importorskip("mypy")
+    code = "import subprocess\nsandbox_id = 1\n" + HARNESS
+    code += 'orch.build_skill_listing(token=env_vars["ATI_SESSION_TOKEN"])\n'
+    code += 'subprocess.run(["true"], env=env_vars)\n'
+    code += 'more = orch.provision_sandbox(agent_id="a", fetch_skill_content=True)\n'
+    code += 'texts: dict[str, str] = more.pop("skills")\n'
+    (tmp_path / "example.py").write_text(code)
+    line = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "example.py"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 # Lines of page 12 and, at the end, of page 22.

@@ -62,6 +62,82 @@ def test_token_within_the_leeway_is_valid():
         validate_token(token, secret=SECRET, leeway=0)
 
 
+@pytest.mark.parametrize(
+    "change, check, text",
+    [
+        ({"ttl_seconds": -120}, {}, "^Token has expired$"),
+        ({"aud": "other"}, {}, "^Invalid audience: "),
+        ({}, {"issuer": "other"}, "^Invalid issuer: "),
+        ({"secret": "ab" * 32}, {}, "^Token validation failed: "),
+    ],
+)
+def test_texts_are_those_of_the_published_client(change, check, text):
+    token = issue_token(**{"secret": SECRET, "sub": "a", "scope": "x", **change})
+    with pytest.raises(ati.TokenError, match=text):
+        validate_token(token, secret=SECRET, **check)
+
+
+def test_token_without_iat_and_scope_is_inspected():
+    claims = {"sub": "a", "aud": "ati-proxy", "exp": 9999999999}
+    found = inspect_token(jwt.encode(claims, bytes.fromhex(SECRET), algorithm="HS256"))
+    assert (found.iat, found.scope, found.scopes()) == (0, "", [])
+    broken = jwt.encode({**claims, "exp": "abc"}, bytes.fromhex(SECRET), algorithm="HS256")
+    with pytest.raises(ati.TokenMalformed, match="exp"):
+        inspect_token(broken)
+
+
+@pytest.mark.parametrize("customer", ["", " ", "a/b", "a@b", "a\\b", " a", "a\n", "a\u202eb", "x" * 257, "ü" * 129, 5])
+def test_customer_that_no_proxy_would_take_is_refused(customer):
+    with pytest.raises(ati.TokenError, match="customer_id"):
+        issue_token(secret=SECRET, sub="a", scope="x", customer_id=customer)
+
+
+@pytest.mark.parametrize("customer", ["cust_alpha", "acme.eu:7", "Acme Inc", "кампания", "x" * 256])
+def test_customer_with_other_letters_is_taken(customer):
+    token = issue_token(secret=SECRET, sub="a", scope="x", customer_id=customer)
+    assert ran("token", "validate", token, "--secret", SECRET)[0] == 0
+    assert inspect_token(token).ati.customer_id == customer
+
+
+def test_token_that_no_proxy_would_take_is_not_issued():
+    scope = " ".join(f"tool:t{n}" for n in range(3000))
+    with pytest.raises(ati.TokenError, match="proxies take 16384.*name providers"):
+        issue_token(secret=SECRET, sub="a", scope=scope)
+    # The longest that is issued is taken.
+    room = 16384 - len(issue_token(secret=SECRET, sub="a", scope=""))
+    token = issue_token(secret=SECRET, sub="a", scope="x" * (room * 3 // 4 - 2))
+    assert len(token) > 16370
+    assert ran("token", "validate", token, "--secret", SECRET)[0] == 0
+
+
+def test_broken_keys_are_token_errors(tmp_path):
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+    def pem(key):
+        private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        return private.decode(), public.decode()
+
+    good, public = pem(ec.generate_private_key(ec.SECP256R1()))
+    token = issue_token(private_key=good, sub="a", scope="x")
+    broken = "-----BEGIN {0} KEY-----\nplanted\n-----END {0} KEY-----\n"
+    strangers = [pem(ec.generate_private_key(ec.SECP384R1())), pem(rsa.generate_private_key(65537, 2048))]
+    for key in [public, broken.format("PRIVATE"), *(private for private, _ in strangers)]:
+        for use in (
+            lambda: issue_token(private_key=key, sub="a", scope="x"),
+            lambda: ati.AtiOrchestrator(proxy_url="http://h", private_key=key).provision_sandbox(agent_id="a"),
+        ):
+            with pytest.raises(ati.TokenError) as raised:
+                use()
+            assert "planted" not in str(raised.value)
+    for key in [broken.format("PUBLIC"), broken.format("PRIVATE"), *(public for _, public in strangers)]:
+        with pytest.raises(ati.TokenError):
+            validate_token(token, public_key=key)
+    with pytest.raises(ati.TokenError):
+        ati.AtiOrchestrator(proxy_url="http://h", private_key=broken.format("PRIVATE")).validate_token(token)
+
+
 @pytest.mark.parametrize("token", ["", "x", "x.y.z", "a.b.c.d"])
 def test_nonsense_is_malformed(token):
     with pytest.raises(ati.TokenMalformed):
@@ -85,6 +161,17 @@ def test_unsigned_token_is_refused():
         {"secret": SECRET, "private_key": "x"},
         {"secret": SECRET, "sub": " "},
         {"secret": SECRET, "rate": {"tool:a": "often"}},
+        {"secret": SECRET, "rate": {"tool:a": 5}},
+        {"secret": SECRET, "rate": {"tool:a": "٣/hour"}},
+        {"secret": SECRET, "rate": {"tool:a": "9" * 40 + "/hour"}},
+        {"secret": SECRET, "rate": {5: "1/hour"}},
+        {"secret": SECRET, "rate": ["tool:a"]},
+        {"secret": SECRET, "ttl_seconds": "60"},
+        {"secret": SECRET, "ttl_seconds": float("inf")},
+        {"secret": SECRET, "ttl_seconds": 2**63},
+        {"secret": SECRET, "sub": None},
+        {"secret": SECRET, "job_id": 5},
+        {"secret": 5},
         {"private_key": "/nonexistent/key.pem"},
         {"private_key": "-----BEGIN PRIVATE KEY-----\nxx\n-----END PRIVATE KEY-----"},
     ],

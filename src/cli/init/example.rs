@@ -40,7 +40,7 @@ pub const NEXT: &[(&str, &[&str])] = &[
             "curl -s 'http://127.0.0.1:18090/hello?name=Ada'",
         ],
     ),
-    ("Stop both", &["kill %1 %2"]),
+    ("Stop both", &["kill %1 %2; wait"]),
 ];
 
 /// Write the manifests and the credentials that aren't there yet.

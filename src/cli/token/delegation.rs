@@ -44,6 +44,15 @@ impl Delegation {
         }
     }
 
+    /// Reads the lead's token where it comes from standard input, for a command that applies it
+    /// more than once: standard input can be read once only.
+    pub fn read_lead(&mut self) -> Result<(), Failure> {
+        if let Some(lead) = self.lead.take() {
+            self.lead = Some(given(lead)?.trim().to_owned());
+        }
+        Ok(())
+    }
+
     /// The claims with `ati.delegation`, within those of the lead's token where one is given.
     pub fn apply(&self, mut claims: Claims, key: &KeyArgs) -> Result<Value, Failure> {
         let mut rules = self.rules();

@@ -35,16 +35,11 @@ pub struct RotateFile {
 }
 
 /// Runs until a signal ends it, which is no failure.
-pub fn run(args: &RotateFile, asked: Option<Format>) -> Result<u8, Failure> {
-    let ttl = args.issue.ttl;
-    let every = args.every.unwrap_or((ttl / 2).max(1));
-    if every >= ttl {
-        return Err(Failure::invalid(format!(
-            "--every must be less than --ttl ({ttl} s): the file would hold an expired token"
-        )));
-    }
+pub fn run(mut args: RotateFile, asked: Option<Format>) -> Result<u8, Failure> {
+    let every = interval(args.every, args.issue.ttl)?;
     warn_of_doubtful(&args.issue.scope);
-    match runtime()?.block_on(interruptible(keep_fresh(args, every, asked)))? {
+    args.issue.delegation.read_lead()?;
+    match runtime()?.block_on(interruptible(keep_fresh(&args, every, asked)))? {
         Ended::Done(never) => match never {},
         Ended::Interrupted(_) => {
             info!(
@@ -53,6 +48,20 @@ pub fn run(args: &RotateFile, asked: Option<Format>) -> Result<u8, Failure> {
             );
             Ok(0)
         }
+    }
+}
+
+/// Seconds between two tokens, of which each is valid for `ttl` seconds.
+fn interval(every: Option<u64>, ttl: u64) -> Result<u64, Failure> {
+    match every {
+        Some(every) if every >= ttl => Err(Failure::invalid(format!(
+            "--every must be less than --ttl ({ttl} s): the file would hold an expired token"
+        ))),
+        Some(every) => Ok(every),
+        None if ttl < 2 => Err(Failure::invalid(
+            "--ttl must be at least 2 s: a new token is written before the old one expires",
+        )),
+        None => Ok(ttl / 2),
     }
 }
 

@@ -41,6 +41,7 @@ fn audit_of_every_outcome_has_one_redacted_line() {
                 .into_iter()
                 .collect(),
             customer_id: None,
+            delegation: None,
         }),
         ..claims()
     };

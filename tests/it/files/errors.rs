@@ -195,6 +195,7 @@ fn rate_of_a_caller_counts_downloads_under_every_name() {
             v: 1,
             rate: rate.into_iter().collect(),
             customer_id: None,
+            delegation: None,
         }),
         ..claims()
     };

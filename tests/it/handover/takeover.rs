@@ -287,6 +287,7 @@ fn rate_limits_count_calls_from_before_the_hand_over() {
         v: 1,
         rate: [("tool:*".to_owned(), "4/hour".to_owned())].into(),
         customer_id: None,
+        delegation: None,
     };
     let claims = Claims {
         ati: Some(limited),

@@ -72,6 +72,7 @@ fn calls_count_against_their_limit_and_internal_providers_are_absent() {
         v: 1,
         rate: [("tool:s:echo".to_owned(), "1/hour".to_owned())].into(),
         customer_id: None,
+        delegation: None,
     });
     let session = Session::open_as(&proxy, Some(&bearer(&signer, &limited)));
     assert_eq!(text(&session.call("echo", json!({"text": "x"}))), "x");

@@ -234,6 +234,7 @@ fn call_that_wants_a_confirmation_counts_against_no_limit() {
             v: 1,
             rate: [("tool:gh:asks".to_owned(), "1/hour".to_owned())].into(),
             customer_id: None,
+            delegation: None,
         }),
         ..claims()
     };

@@ -101,6 +101,7 @@ fn explained_call_is_what_then_happens() {
             v: 1,
             rate: [("tool:gh:repo_view".to_owned(), "1/hour".to_owned())].into(),
             customer_id: None,
+            delegation: None,
         });
     });
     let tokens = [

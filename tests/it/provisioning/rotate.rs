@@ -1,12 +1,13 @@
 //! `ati token rotate-file`: an agent works for longer than a token is valid.
 
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{SECRET, orchestrator, proxy};
-use crate::support::ati::{command, stderr};
+use crate::support::ati::{command, stderr, stdout};
 use crate::support::eventually;
 use crate::support::upstream::Upstream;
 
@@ -15,14 +16,22 @@ struct Rotator(Child);
 
 impl Rotator {
     fn start(dir: &Path, file: &Path, args: &[&str]) -> Self {
-        let child = orchestrator(dir)
+        Self::start_with_input(dir, file, args, "")
+    }
+
+    fn start_with_input(dir: &Path, file: &Path, args: &[&str], input: &str) -> Self {
+        let mut child = orchestrator(dir)
             .args(["token", "rotate-file"])
             .arg(file)
             .args(["--sub", "agent-7", "--scope", "tool:*"])
             .args(args)
+            .stdin(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(input.as_bytes()).unwrap();
+        drop(stdin);
         eventually("the first token", || file.exists().then_some(()));
         Rotator(child)
     }
@@ -75,6 +84,23 @@ fn agent_that_outlives_many_tokens_has_no_failed_call() {
 }
 
 #[test]
+fn lead_token_from_standard_input_serves_every_rotation() {
+    let home = tempfile::tempdir().unwrap();
+    let issued = orchestrator(home.path())
+        .args(["token", "issue", "--sub", "lead", "--scope", "tool:*"])
+        .output()
+        .unwrap();
+    let file = home.path().join("token");
+    let args = ["--every", "1", "--ttl", "4", "--lead", "-"];
+    let _rotator = Rotator::start_with_input(home.path(), &file, &args, &stdout(&issued));
+    let mut tokens = std::collections::BTreeSet::new();
+    eventually("two more tokens", || {
+        tokens.insert(std::fs::read_to_string(&file).unwrap());
+        (tokens.len() == 3).then_some(())
+    });
+}
+
+#[test]
 fn rotation_ends_cleanly_by_signals() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("token");
@@ -102,6 +128,9 @@ fn rotation_that_cannot_work_says_so_at_once() {
     let output = run(&[file, "--every", "1h", "--ttl", "1h"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("--every must be less"));
+    let output = run(&[file, "--ttl", "1"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--ttl must be at least 2 s"));
     assert_eq!(run(&["/nonexistent/token"]).status.code(), Some(1));
     let keyless = command(home.path())
         .args(["token", "rotate-file", file, "--sub", "a", "--scope", "x"])

@@ -163,6 +163,45 @@ fn mistakes_are_refused_before_there_is_a_token() {
 }
 
 #[test]
+fn token_that_no_proxy_would_take_is_not_issued() {
+    let dir = tempfile::tempdir().unwrap();
+    let tools: Vec<String> = (0..3000).map(|n| format!("tool:t{n}")).collect();
+    let (names, scope) = (tools.join(","), tools.join(" "));
+    let args = ["--agent", "x", "--proxy-url", URL, "--tools", &names];
+    let issued = orchestrator(dir.path())
+        .args(["token", "issue", "--sub", "x", "--scope", &scope])
+        .output()
+        .unwrap();
+    for output in [provision(dir.path(), &args), issued] {
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(stdout(&output), "");
+        let said = stderr(&output);
+        assert!(said.contains("proxies take 16384"), "{said}");
+        assert!(said.contains("name providers"), "{said}");
+    }
+}
+
+#[test]
+fn named_token_file_that_is_not_there_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let api = Upstream::echo();
+    let proxy = proxy(&api);
+    let edge = format!("http://{}", proxy.edge);
+    for line in [&["sandbox", "env"][..], &["run", "shop:find", "--q", "x"]] {
+        let output = command(dir.path())
+            .args(line)
+            .env("ATI_PROXY_URL", &edge)
+            .env("ATI_SESSION_TOKEN_FILE", "/nonexistent/token")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(3), "{line:?}");
+        let said = stderr(&output);
+        assert!(said.contains("/nonexistent/token"), "{said}");
+        assert!(said.contains("isn't there"), "{said}");
+    }
+}
+
+#[test]
 fn env_repeats_the_variables_of_a_token_that_exists() {
     let dir = tempfile::tempdir().unwrap();
     let issue = ["token", "issue", "--sub", "x", "--scope", "tool:a"];

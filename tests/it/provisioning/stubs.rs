@@ -43,6 +43,10 @@ fn python_stubs_call_the_tools() {
                   found = tools.shop_find(query_term='red hat', class_=5)\n\
                   try: tools.shop_find(query_term=5, kind='nonsense')\n\
                   except tools.AtiError as error: found['failed'] = [error.code, error.exit_code]\n\
+                  found['open'] = tools.shop_class(item=1)['target']\n\
+                  tools.os.environ['ATI_BIN'] = '/nonexistent/ati'\n\
+                  try: tools.shop_class()\n\
+                  except tools.AtiError as error: found['absent'] = [error.exit_code, error.hint]\n\
                   print(json.dumps(found))";
     let ran = std::process::Command::new("python3")
         .args(["-W", "error", "-c", script])
@@ -56,6 +60,11 @@ fn python_stubs_call_the_tools() {
         serde_json::from_str(&stdout(&ran)).unwrap_or_else(|_| panic!("{}", stderr(&ran)));
     assert_eq!(found["target"], "/?query.term=red%20hat&class=5");
     assert_eq!(found["failed"], json!(["input.invalid_value", 2]));
+    assert_eq!(found["open"], "/?item=1");
+    assert_eq!(
+        found["absent"],
+        json!([127, "put ati on PATH, or name it by ATI_BIN"])
+    );
 }
 
 #[test]

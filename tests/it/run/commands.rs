@@ -221,6 +221,7 @@ fn rate_limit_holds_across_processes() {
         v: 1,
         rate,
         customer_id: None,
+        delegation: None,
     };
     let token = crate::support::tokens::shared(&secret)
         .issue(&ati::auth::token::Claims {

@@ -19,6 +19,7 @@ fn limited(rate: &str) -> String {
         v: 1,
         rate: [("tool:*".to_owned(), rate.to_owned())].into(),
         customer_id: None,
+        delegation: None,
     };
     let ati = Some(ati);
     let claims = Claims { ati, ..claims() };

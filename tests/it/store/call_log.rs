@@ -56,6 +56,7 @@ fn token_of_a_job(signer: &Signer) -> String {
                 v: 1,
                 rate: Default::default(),
                 customer_id: Some("acme".into()),
+                delegation: None,
             }),
             ..claims()
         },

@@ -44,6 +44,7 @@ fn edges(database: &Database, count: usize, limit: &str) -> Edges {
                 v: 1,
                 rate: rate.into_iter().collect(),
                 customer_id: None,
+                delegation: None,
             }),
             ..claims()
         },

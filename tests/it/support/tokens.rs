@@ -53,6 +53,7 @@ pub fn bearer_of(signer: &Signer, customer: Option<&str>) -> String {
         v: 1,
         rate: Default::default(),
         customer_id: customer.map(str::to_owned),
+        delegation: None,
     };
     let ati = Some(ati);
     bearer(signer, &Claims { ati, ..claims() })

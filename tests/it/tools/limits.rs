@@ -35,6 +35,7 @@ fn limited(signer: &Signer, subject: &str, rates: &[(&str, &str)]) -> String {
         v: 1,
         rate,
         customer_id: None,
+        delegation: None,
     };
     let claims = Claims {
         sub: subject.into(),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import re
 import select
 import ssl
 import threading
 import time
+import weakref
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
-from .errors import ProvisionError, ProxyUnreachable, of_answer
+from .errors import InvalidArguments, ProvisionError, ProxyUnreachable, TokenMalformed, of_answer
 from .signing import signature
 
 #: Statuses of a proxy that is busy or being replaced. A request that only reads is sent again.
@@ -24,6 +26,11 @@ _LONGEST_PAUSE = 5.0
 _LARGEST = 2 << 30
 _PIECE = 64 << 10
 
+#: What a header or a URL can hold as it is.
+_PLAIN = re.compile(r"[!-~]+")
+#: How virtual keys begin, which stand in the place of tokens.
+_VIRTUAL_KEY = "ati-key_"
+
 Secret = Callable[[], Optional[str]]
 
 
@@ -31,14 +38,14 @@ class Transport:
     """One connection for each thread."""
 
     def __init__(self, proxy_url: str, secret: Secret, *, timeout: float, retries: int) -> None:
-        url = urlsplit(proxy_url.strip())
-        if url.scheme not in ("http", "https") or not url.hostname:
-            raise ProvisionError("proxy_url must be an http or https URL")
+        url = _parsed(proxy_url)
         self.base_url = proxy_url.strip().rstrip("/")
         self._base_path = url.path.rstrip("/")
-        self._host, self._port, self._tls = url.hostname, url.port, url.scheme == "https"
+        self._host, self._port, self._tls = url.hostname or "", url.port, url.scheme == "https"
         self._secret, self._timeout, self._retries = secret, timeout, max(0, retries)
         self._local = threading.local()
+        self._lock = threading.Lock()
+        self._open: "weakref.WeakSet[http.client.HTTPConnection]" = weakref.WeakSet()
 
     def request(
         self,
@@ -78,6 +85,13 @@ class Transport:
             connection.close()
             self._local.connection = None
 
+    def close_all(self) -> None:
+        """Closes the connections of all threads. None of them may be in use."""
+        with self._lock:
+            connections = list(self._open)
+        for connection in connections:
+            connection.close()
+
     @staticmethod
     def _pause(attempt: int, asked: Optional[float]) -> None:
         pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * (1 << min(attempt, 10)))
@@ -97,10 +111,10 @@ class Transport:
         headers = {"Accept": "application/json", "User-Agent": "ati-client/0.9"}
         content = None
         if body is not None:
-            content = json.dumps(body).encode()
+            content = _encoded(body)
             headers["Content-Type"] = "application/json"
         if token:
-            headers["Authorization"] = f"Bearer {token}"
+            headers["Authorization"] = _authorization(token)
         secret = self._secret()
         if secret:
             headers["X-Sandbox-Signature"] = signature(method, path, secret=secret)
@@ -136,7 +150,41 @@ class Transport:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise ProxyUnreachable(f"{self.base_url} can't be reached: {why}") from error
         self._local.connection = connection
+        with self._lock:
+            self._open.add(connection)
         return connection
+
+
+def _parsed(proxy_url: Any) -> SplitResult:
+    """The URL of a proxy. What is wrong with it is said without it: it may hold a password."""
+    if not isinstance(proxy_url, str):
+        raise ProvisionError("proxy_url must be an http or https URL")
+    text = proxy_url.strip()
+    try:
+        url = urlsplit(text)
+        usable = url.scheme in ("http", "https") and url.hostname and (url.port or 0) >= 0
+    except ValueError:
+        usable = None
+    if not usable or not _PLAIN.fullmatch(text) or "?" in text or "#" in text:
+        raise ProvisionError("proxy_url must be an http or https URL without a query")
+    if "@" in url.netloc:
+        raise ProvisionError("proxy_url must not have a user name or password in it")
+    return url
+
+
+def _authorization(token: Any) -> str:
+    """The header's value. A token that can't stand in a header is not quoted in the error."""
+    text = token.strip() if isinstance(token, str) else ""
+    if not _PLAIN.fullmatch(text):
+        raise TokenMalformed("the session token isn't one line of text without blanks")
+    return f"Ati-Key {text}" if text.startswith(_VIRTUAL_KEY) else f"Bearer {text}"
+
+
+def _encoded(body: Any) -> bytes:
+    try:
+        return json.dumps(body, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArguments(f"what is sent can't be written as JSON: {error}") from error
 
 
 def _read(response: http.client.HTTPResponse) -> bytes:

@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Optional
 from urllib.parse import quote
 
 from ._http import Transport
-from .errors import ProxyError, ProvisionError
-from .signing import sandbox_secret, session_token
+from .errors import ProvisionError, ProxyError, Unauthorized, of_answer
+from .signing import absent_token_file, sandbox_secret, session_token
 
 
 class AtiClient:
@@ -43,16 +43,13 @@ class AtiClient:
 
         A call is sent once, unless the proxy can't have seen it.
         """
-        answer = self._http.request(
-            "POST",
-            "/call",
-            token=self._bearer(),
-            body={"tool_name": tool, "args": args},
-            reads_only=False,
-            what=tool,
-        )
+        body = {"tool_name": tool, "args": args}
+        answer = self._ask("POST", "/call", body=body, reads_only=False, what=tool)
+        # Some proxies say in a 200 that a call failed.
+        if isinstance(answer, dict) and answer.get("error"):
+            raise of_answer(200, {}, answer, tool)
         if not isinstance(answer, dict) or "result" not in answer:
-            raise ProxyError(f"{self._http.base_url} is not an ATI proxy: its answer has no result", 200)
+            raise self._stranger("has no result", answer)
         return answer["result"]
 
     async def acall(self, tool: str, /, **args: Any) -> Any:
@@ -63,13 +60,18 @@ class AtiClient:
         """The tools that the token allows."""
         query = {"provider": provider, "search": search}
         given = {name: value for name, value in query.items() if value}
-        found = self._http.request("GET", "/tools", token=self._bearer(), query=given, what="tools")
-        return list(found)
+        found = self._ask("GET", "/tools", query=given, what="tools")
+        if not isinstance(found, list) or not all(isinstance(tool, dict) for tool in found):
+            raise self._stranger("is no list of tools", found)
+        return found
 
     def tool(self, name: str) -> Dict[str, Any]:
         """One tool, with the schema of its arguments."""
         path = f"/tools/{quote(name, safe='')}"
-        return dict(self._http.request("GET", path, token=self._bearer(), what=name))
+        found = self._ask("GET", path, what=name)
+        if not isinstance(found, dict):
+            raise self._stranger("is no tool", found)
+        return found
 
     def close(self) -> None:
         """Closes this thread's connection."""
@@ -81,6 +83,20 @@ class AtiClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _ask(self, method: str, path: str, **request: Any) -> Any:
+        bearer = self._bearer()
+        try:
+            return self._http.request(method, path, token=bearer, **request)
+        except Unauthorized as refused:
+            absent = absent_token_file() if bearer is None else None
+            if absent is None:
+                raise
+            message = f"{refused}; ATI_SESSION_TOKEN_FILE names {absent}, which isn't there"
+            raise Unauthorized(message, refused.status, body=refused.body, headers=refused.headers) from None
+
+    def _stranger(self, why: str, answer: Any) -> ProxyError:
+        return ProxyError(f"{self._http.base_url} is not an ATI proxy: its answer {why}", 200, body=answer)
+
     def _bearer(self) -> Optional[str]:
         return self._token or session_token()
 
@@ -91,7 +107,8 @@ class AtiClient:
 class AsyncAtiClient:
     """As `AtiClient`, for asyncio: `await AsyncAtiClient().call(tool, ...)`.
 
-    Calls run on threads of asyncio's pool, which bounds how many run at once.
+    Calls run on threads of asyncio's pool, which bounds how many run at once. `async with` closes
+    its connections.
     """
 
     def __init__(
@@ -117,3 +134,13 @@ class AsyncAtiClient:
 
     async def tool(self, name: str) -> Dict[str, Any]:
         return await asyncio.to_thread(self._client.tool, name)
+
+    async def close(self) -> None:
+        """Closes the connections. No call may be running."""
+        await asyncio.to_thread(self._client._http.close_all)
+
+    async def __aenter__(self) -> AsyncAtiClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Mapping, Optional
 
 
@@ -139,8 +140,8 @@ def of_answer(status: int, headers: Mapping[str, str], body: Any, what: str) -> 
     """The error of an answer. `body` is JSON where the answer was, otherwise its text."""
     kind = _BY_STATUS.get(status, ProxyError)
     said = ""
-    if isinstance(body, dict) and isinstance(body.get("error"), str):
-        said = body["error"]
+    if isinstance(body, dict) and body.get("error"):
+        said = body["error"] if isinstance(body["error"], str) else json.dumps(body["error"])[:500]
     elif isinstance(body, str):
         said = body.strip()[:500]
         # The signature check answers with its reason alone, every other refusal with JSON.

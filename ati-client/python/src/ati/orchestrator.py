@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Dict, List, Mapping, Optional, Union
+from typing import Any, Dict, List, Literal, Mapping, Optional, overload
 from urllib.parse import quote
 
 from . import skills as _skills
@@ -51,8 +51,40 @@ class AtiOrchestrator:
         self._http = Transport(proxy_url, lambda: sandbox_secret, timeout=timeout, retries=retries)
         self.proxy_url = self._http.base_url
         self.default_aud, self.default_iss = default_aud, default_iss
-        self._secret, self._kid, self._sandbox_secret = secret, kid, sandbox_secret
+        self.secret, self._kid, self._sandbox_secret = secret, kid, sandbox_secret
         self._private_key, self._public_key = private_key, public_key
+
+    @overload
+    def provision_sandbox(
+        self,
+        *,
+        agent_id: str,
+        tools: Optional[List[str]] = None,
+        skills: Optional[List[str]] = None,
+        extra_scopes: Optional[List[str]] = None,
+        ttl_seconds: int = 3600,
+        rate: Optional[Dict[str, str]] = None,
+        customer_id: Optional[str] = None,
+        fetch_skill_content: Literal[False] = False,
+        job_id: Optional[str] = None,
+        sandbox_id: Optional[str] = None,
+    ) -> Dict[str, str]: ...
+
+    @overload
+    def provision_sandbox(
+        self,
+        *,
+        agent_id: str,
+        tools: Optional[List[str]] = None,
+        skills: Optional[List[str]] = None,
+        extra_scopes: Optional[List[str]] = None,
+        ttl_seconds: int = 3600,
+        rate: Optional[Dict[str, str]] = None,
+        customer_id: Optional[str] = None,
+        fetch_skill_content: bool,
+        job_id: Optional[str] = None,
+        sandbox_id: Optional[str] = None,
+    ) -> Dict[str, Any]: ...
 
     def provision_sandbox(
         self,
@@ -67,19 +99,19 @@ class AtiOrchestrator:
         fetch_skill_content: bool = False,
         job_id: Optional[str] = None,
         sandbox_id: Optional[str] = None,
-    ) -> Dict[str, Union[str, Dict[str, str]]]:
+    ) -> Dict[str, Any]:
         """The variables of a sandbox: ATI_PROXY_URL and ATI_SESSION_TOKEN.
 
         With `fetch_skill_content` also `skills`, the texts of its skills by name, which is no
         variable: take it out before the rest becomes an environment. No request is made without it.
         """
-        if not agent_id or not agent_id.strip():
-            raise ProvisionError("agent_id is empty: who is the sandbox?")
-        if ttl_seconds <= 0:
+        if not isinstance(agent_id, str) or not agent_id.strip():
+            raise ProvisionError("agent_id is empty, or no text: who is the sandbox?")
+        if not isinstance(ttl_seconds, (int, float)) or ttl_seconds < 1:
             raise ProvisionError("ttl_seconds must be at least 1")
         scope = build_scope_string(tools=tools, skills=skills, extra=extra_scopes)
         token = issue_token(
-            secret=self._secret,
+            secret=self.secret,
             private_key=self._private_key,
             kid=self._kid,
             sub=agent_id,
@@ -92,7 +124,7 @@ class AtiOrchestrator:
             job_id=job_id,
             sandbox_id=sandbox_id,
         )
-        env: Dict[str, Union[str, Dict[str, str]]] = {
+        env: Dict[str, Any] = {
             "ATI_PROXY_URL": self.proxy_url,
             "ATI_SESSION_TOKEN": token,
         }
@@ -108,8 +140,8 @@ class AtiOrchestrator:
         """The claims of a token of this orchestrator's key and audience."""
         return validate_token(
             token,
-            secret=self._secret,
-            public_key=self._verification_key(),
+            secret=self.secret,
+            public_key=self._private_key if self._public_key is None else self._public_key,
             audience=self.default_aud,
             issuer=issuer,
             leeway=leeway,
@@ -188,24 +220,6 @@ class AtiOrchestrator:
     def close(self) -> None:
         """Closes this thread's connection to the proxy."""
         self._http.close()
-
-    def _verification_key(self) -> Optional[Pem]:
-        if self._public_key is not None or self._private_key is None:
-            return self._public_key
-        return _public_of(self._private_key)
-
-
-def _public_of(private_key: Pem) -> bytes:
-    """The public half of a private key."""
-    from .token import _pem
-
-    pem = _pem(private_key)
-    from cryptography.hazmat.primitives import serialization
-
-    key = serialization.load_pem_private_key(pem, None)
-    return key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
 
 
 def _member(answer: Any, name: str, kind: type) -> Any:

@@ -1,4 +1,4 @@
-"""For requests: `session.mount(edge, SandboxAdapter())` signs every request to that edge."""
+"""For requests: `session.mount("https://edge/", SandboxAdapter())` signs every request to it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ _ESCAPE = re.compile(r"%[0-9a-fA-F]{2}")
 
 class SandboxAdapter(HTTPAdapter):
     """Signs what it sends. Mount it for the edge's URL only: a redirect to another host leaves it.
+    End that URL with a slash: requests compares beginnings, and `https://edge.example.com` is also
+    the beginning of `https://edge.example.com.evil.net/`.
 
     The secret is looked up for each request where none is given, so that it can be rotated.
     """
@@ -30,5 +32,8 @@ class SandboxAdapter(HTTPAdapter):
         path = request.path_url.split("?", 1)[0]
         # urllib3 writes escapes in capitals when it sends them.
         path = _ESCAPE.sub(lambda escape: escape.group().upper(), path)
+        # The session's own request stays without it: requests copies that one for a redirect, which
+        # may lead to another host.
+        request = request.copy()
         request.headers[HEADER] = signature(request.method or "GET", path, secret=self._secret)
         return super().send(request, *args, **options)

@@ -7,10 +7,10 @@ import hmac
 import os
 import re
 import time
-from typing import Dict, Optional
+from typing import Dict, Optional, Type
 from urllib.parse import urlsplit
 
-from .errors import SigningError
+from .errors import AtiError, SigningError, TokenError
 
 #: The header that carries it.
 HEADER = "X-Sandbox-Signature"
@@ -50,7 +50,10 @@ def signature(
             f"ATI_SANDBOX_SECRET_FILE names, or {_DEFAULT_FILE}"
         )
     t = str(int(time.time()) if timestamp is None else timestamp)
-    message = f"{t}.{method.upper()}.{path}".encode("ascii")
+    try:
+        message = f"{t}.{method.upper()}.{path}".encode("ascii")
+    except UnicodeEncodeError:
+        raise SigningError("a method or path has letters that can't be sent as they are") from None
     tag = hmac.new(_key(secret.strip()), message, hashlib.sha256).hexdigest()
     return f"t={t},s={tag}"
 
@@ -74,18 +77,28 @@ def session_token() -> Optional[str]:
     return from_environment("ATI_SESSION_TOKEN", "/run/ati/session_token")
 
 
+def absent_token_file() -> Optional[str]:
+    """The file that ATI_SESSION_TOKEN_FILE names, where it isn't there: why there is no token."""
+    named = os.environ.get("ATI_SESSION_TOKEN_FILE", "").strip()
+    return named if named and not os.path.exists(named) else None
+
+
 def from_environment(name: str, default_file: str) -> Optional[str]:
     value = os.environ.get(name, "").strip()
     if value:
         return value
     named = os.environ.get(f"{name}_FILE", "").strip()
+    kind: Type[AtiError] = SigningError if name == "ATI_SANDBOX_SECRET" else TokenError
     try:
         with open(named or default_file, encoding="utf-8") as file:
             return file.read().strip() or None
     except FileNotFoundError:
-        if named and name == "ATI_SANDBOX_SECRET":
+        if named and kind is SigningError:
             # A file is named so that requests are signed.
             raise SigningError(f"{name}_FILE: {named} is not there") from None
         return None
     except OSError as error:
-        raise SigningError(f"{named or default_file}: {error.strerror}") from error
+        raise kind(f"{named or default_file}: {error.strerror}") from error
+    except ValueError:
+        # Without the cause, which holds the file's bytes.
+        raise kind(f"{named or default_file}: it holds no text") from None

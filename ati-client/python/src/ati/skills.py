@@ -28,16 +28,18 @@ _INTRODUCTION = (
 
 def listing(skills: List[Mapping[str, Any]]) -> str:
     """A block for a system prompt with a line for each skill. Empty where there are none."""
+    if not all(isinstance(skill, dict) for skill in skills):
+        raise ProvisionError("a catalogue with rows that are no objects is not that of an ATI proxy")
     entries = [entry for entry in map(_entry, skills) if entry[0]]
     if not entries:
         return ""
     lines = _lines(entries, LONGEST_DESCRIPTION)
     if _size(lines) > LISTING_BUDGET:
-        # Every name is shown; the descriptions share what is left.
+        # Names come before descriptions, which share what is left.
         names = _size(_lines(entries, 0))
         described = sum(1 for _, text in entries if text) or 1
         share = (LISTING_BUDGET - names) // described - len(": ")
-        lines = _lines(entries, share if share >= SHORTEST_DESCRIPTION else 0)
+        lines = _within_budget(_lines(entries, share if share >= SHORTEST_DESCRIPTION else 0))
     body = "\n".join(lines)
     return f"<system-reminder>\n{_INTRODUCTION}\n\n{body}\n</system-reminder>"
 
@@ -64,6 +66,20 @@ def _clipped(text: str, longest: int) -> str:
 
 def _size(lines: List[str]) -> int:
     return sum(len(line) + 1 for line in lines)
+
+
+def _within_budget(lines: List[str]) -> List[str]:
+    """The lines, or as many as there is room for, and a last one that says how many more there are."""
+    if _size(lines) <= LISTING_BUDGET:
+        return lines
+    used = 0
+    for shown, line in enumerate(lines):
+        more = f"- ... (+{len(lines) - shown} more — run `ati skill fetch catalog` to list all)"
+        rest = f"- ... (+{len(lines) - shown - 1} more — run `ati skill fetch catalog` to list all)"
+        if used + len(line) + 1 + len(rest) > LISTING_BUDGET:
+            return [*lines[:shown], more]
+        used += len(line) + 1
+    return lines
 
 
 def instructions(skills: List[str], who: str) -> str:
@@ -141,5 +157,7 @@ def _replace(target: Path, content: bytes) -> None:
 def contents_of(resolved: Any) -> Dict[str, str]:
     """The texts of an answer of `/skills/resolve`, by name."""
     if not isinstance(resolved, list):
+        raise ProvisionError("the answer of /skills/resolve is not that of an ATI proxy")
+    if not all(isinstance(skill, dict) and "name" in skill for skill in resolved):
         raise ProvisionError("the answer of /skills/resolve is not that of an ATI proxy")
     return {str(skill["name"]): str(skill.get("content") or "") for skill in resolved}

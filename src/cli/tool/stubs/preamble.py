@@ -31,13 +31,18 @@ def _call(tool: str, required: Dict[str, Any], optional: Dict[str, Any]) -> Any:
 
 
 def _run(tool: str, words: List[str], arguments: Optional[str]) -> Any:
-    ended = subprocess.run(
-        [os.environ.get("ATI_BIN", "ati"), "--output", "json", "run", tool, *words],
-        input=arguments or "",
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
+    ati = os.environ.get("ATI_BIN", "ati")
+    try:
+        ended = subprocess.run(
+            [ati, "--output", "json", "run", tool, *words],
+            input=arguments or "",
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+        )
+    except OSError as error:
+        message = f"{ati} can't be run: {error.strerror}"
+        raise AtiError(message, "unknown", 127, "put ati on PATH, or name it by ATI_BIN") from error
     if ended.returncode == 0:
         return json.loads(ended.stdout) if ended.stdout.strip() else None
     lines = ended.stderr.strip().splitlines()

@@ -30,7 +30,9 @@ function run(tool: string, words: string[], input: string): Promise<unknown> {
     const err: Buffer[] = [];
     child.stdout.on("data", (piece: Buffer) => out.push(piece));
     child.stderr.on("data", (piece: Buffer) => err.push(piece));
-    child.on("error", reject);
+    child.on("error", (error) =>
+      reject(new AtiError(`${ati} can't be run: ${error.message}`, "unknown", 127, "put ati on PATH, or name it by ATI_BIN")),
+    );
     // A tool may end without reading its input.
     child.stdin.on("error", () => undefined);
     child.stdin.end(input);

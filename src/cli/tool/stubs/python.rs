@@ -98,10 +98,10 @@ fn write_function(text: &mut String, name: &str, function: &Function<'_>, fields
         .iter()
         .map(|field| (names.give(&field.name), field))
         .collect();
-    let _ = write!(text, "def {name}(");
-    if !named.is_empty() {
-        text.push_str("\n    *,\n");
+    if named.is_empty() {
+        return write_open(text, name, function);
     }
+    let _ = write!(text, "def {name}(\n    *,\n");
     for (parameter, field) in &named {
         let hint = hint(&field.kind);
         let _ = match field.is_required {
@@ -130,6 +130,14 @@ fn write_function(text: &mut String, name: &str, function: &Function<'_>, fields
         text.push('}');
     }
     text.push_str(")\n");
+}
+
+/// A tool that doesn't say what it takes: any arguments by name, as `ati run` takes them.
+fn write_open(text: &mut String, name: &str, function: &Function<'_>) {
+    let _ = writeln!(text, "def {name}(**args: Any) -> Any:");
+    write_docstring(text, function, &[]);
+    let tool = literal(function.tool);
+    let _ = writeln!(text, "    return _call({tool}, args, {{}})");
 }
 
 fn write_program(text: &mut String, name: &str, function: &Function<'_>) {
