@@ -172,7 +172,14 @@ fn rfc3339(seconds: u64) -> String {
 
 fn described(tool: &Tool) -> String {
     match tool.known_effects() {
-        Some(known) => format!("{} ({})", json!(known.effects), known.source.name()),
+        Some(known) => {
+            let inferred = match known.inferred_names().join(", ") {
+                names if names.is_empty() => names,
+                names => format!("; inferred: {names}"),
+            };
+            let (effects, source) = (json!(known.effects), known.source.name());
+            format!("{effects} ({source}{inferred})")
+        }
         None => "none are known".to_owned(),
     }
 }

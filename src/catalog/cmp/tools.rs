@@ -141,6 +141,7 @@ fn of_intent(intent: Intent, own: &str, tool: &CmpTool, provider: &Arc<Provider>
                 Some(_) => Source::Community,
                 None => Source::Native,
             },
+            inferred: Vec::new(),
         }),
         invocation: Invocation::Cmp(Arc::new(CmpInvocation {
             bin: tool.bin(),
