@@ -54,21 +54,22 @@ fn program_words(tool: &Tool, input: &Input) -> Vec<String> {
     defaults.iter().chain(words).cloned().collect()
 }
 
-/// The command of a program that describes itself, and the texts among its arguments, any of which
-/// may be a word of the command: `gh repo` with the argument `delete`.
+/// The words of a program that describes itself, with those of the arguments that may be words of
+/// its command: `gh repo` with the argument `delete`.
 fn command_values(tool: &Tool, input: &Input) -> Option<Vec<String>> {
-    let (Invocation::Atip(command), Input::Arguments { args, .. }) = (&tool.invocation, input)
-    else {
+    let Input::Arguments { args, .. } = input else {
         return None;
     };
-    let mut words: Vec<String> = command.command.split(' ').map(str::to_owned).collect();
-    for value in args.values() {
-        let each = value
-            .as_array()
-            .map_or(std::slice::from_ref(value), Vec::as_slice);
-        words.extend(each.iter().filter_map(Value::as_str).map(str::to_owned));
+    match &tool.invocation {
+        Invocation::Atip(command) => Some(command.argv.command_words(args)),
+        // What doesn't fit the command isn't run either.
+        Invocation::Cmp(cmp) => cmp.intent.command.fill(args, &cmp.intent.parameters).ok(),
+        Invocation::Http(_)
+        | Invocation::Mcp(_)
+        | Invocation::Cli
+        | Invocation::Files(_)
+        | Invocation::Runfile(_) => None,
     }
-    Some(words)
 }
 
 /// A call, as a policy sees it.

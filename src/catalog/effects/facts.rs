@@ -51,7 +51,12 @@ impl Tool {
             (Invocation::Atip(command), Handler::Atip(atip)) => {
                 (Some(atip.name()), command.command.as_str())
             }
+            (Invocation::Cmp(cmp), _) => {
+                let program = cmp.intent.command.program();
+                (Some(base_name(program)), cmp.command.as_str())
+            }
             (Invocation::Cli, _) => (provider.cli().map(|cli| base_name(&cli.command)), ""),
+            // What the script of a Runfile runs isn't known.
             _ => (None, ""),
         };
         Named {
