@@ -5,11 +5,12 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::report::{Report, Step};
-use super::{Call, Input};
+use super::{Call, Input, payload};
 use crate::auth::Identity;
 use crate::catalog::{Invocation, Tool};
 use crate::derived_key::{Key, KeyBuilder};
 use crate::error::{CallError, Confirmation};
+use crate::exec::files::StoredFile;
 use crate::policy::{Facts, Named, Verdict};
 use crate::runtime::Binding;
 
@@ -34,7 +35,13 @@ pub(super) async fn check(
         confirm,
     };
     let upstream = call.upstream_override.as_ref().map(url::Url::as_str);
-    let arguments = || arguments_key(input, upstream);
+    let arguments = || {
+        let stored = match input {
+            Input::Arguments { args, .. } => payload::stored_file(call, tool, args),
+            Input::Words(_) => None,
+        };
+        arguments_key(input, upstream, stored.as_ref())
+    };
     if report.is_dry() {
         // No token is made and none is used up.
         return match asked.verdict(call) {
@@ -194,13 +201,22 @@ fn caller_key(identity: &Identity) -> Key {
         .finish()
 }
 
-fn arguments_key(input: &Input, upstream: Option<&str>) -> Key {
+/// `stored` is the file whose id is among the arguments. It counts in the place of the id, which is
+/// another one each time that the same file is put.
+fn arguments_key(input: &Input, upstream: Option<&str>, stored: Option<&StoredFile>) -> Key {
     let mut key = KeyBuilder::new("arguments of a confirmation").with(upstream);
-    match input {
-        Input::Words(words) => key.add(("words", words)),
-        Input::Arguments { args, content, .. } => {
+    match (input, stored) {
+        (Input::Words(words), _) => key.add(("words", words)),
+        (Input::Arguments { args, content, .. }, None) => {
             add_members(&mut key, args);
             key.add(content.as_ref().map(|content| content.sha256));
+        }
+        (Input::Arguments { args, .. }, Some(file)) => {
+            let mut args = args.clone();
+            args.shift_remove(payload::ID);
+            add_members(&mut key, &args);
+            key.add(("stored file", file.content.sha256));
+            key.add((&file.name, &file.content_type));
         }
     }
     key.finish()
@@ -251,7 +267,7 @@ mod tests {
                 size: 0,
                 content: None,
             };
-            arguments_key(&input, None)
+            arguments_key(&input, None, None)
         };
         let one = key(r#"{"a": 1, "b": {"x": [1, "2"], "y": null}}"#);
         assert_eq!(one, key(r#"{"b":{"y":null,"x":[1,"2"]},"a":1}"#));
@@ -266,7 +282,7 @@ mod tests {
         }
         let words = |words: &[&str]| {
             let words = words.iter().map(|word| (*word).to_owned()).collect();
-            arguments_key(&Input::Words(words), None)
+            arguments_key(&Input::Words(words), None, None)
         };
         assert_ne!(words(&["a b"]), words(&["a", "b"]));
     }

@@ -7,6 +7,7 @@ mod delegation;
 mod explain;
 mod merged;
 mod over_mcp;
+mod uploads;
 mod vocabulary;
 
 use ati::auth::token::{Claims, Signer};
