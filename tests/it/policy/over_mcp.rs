@@ -61,6 +61,8 @@ fn denied_call_over_mcp_names_the_rule_and_the_list_has_its_mark() {
         json!({"name": "gh:repo_delete", "arguments": {"repo": "o/r"}}),
     );
     assert_eq!(denied["error"]["code"], -32001, "{denied}");
+    let rule = "policy.effectRestrictions.destructive";
+    assert_eq!(denied["error"]["data"], json!({"rule": rule}), "{denied}");
     let message = denied["error"]["message"].as_str().unwrap();
     assert!(
         message.contains("policy.effectRestrictions.destructive"),
