@@ -26,6 +26,7 @@ use crate::exec::Watcher;
 use files::Transfer;
 use given::Given;
 
+pub use files::{operation as file_operation, sent_arguments as file_arguments};
 pub use result::print as print_result;
 pub use suggest::unknown_tool;
 pub use usage::{brief, brief_of, is_program, quoted};

@@ -5,6 +5,7 @@ mod command_line;
 mod confirmations;
 mod delegation;
 mod explain;
+mod explain_callers;
 mod merged;
 mod over_mcp;
 mod uploads;
