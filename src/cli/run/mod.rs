@@ -104,7 +104,7 @@ pub fn run(args: &Args, formats: [Format; 2], verbose: bool) -> Result<u8, Failu
         match done {
             Err(failure) => {
                 let name = args.words.first().map_or("", String::as_str);
-                confirm = Some(confirm::answer(failure, args.yes, name)?);
+                confirm = Some(confirm::answer(failure, args.yes, name, given.as_ref())?);
             }
             done => return done,
         }

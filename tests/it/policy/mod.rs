@@ -4,6 +4,7 @@
 mod command_line;
 mod confirmations;
 mod delegation;
+mod elicitation;
 mod explain;
 mod explain_callers;
 mod merged;
