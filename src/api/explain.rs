@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, HOST};
 use http::request::Parts;
+use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -114,7 +115,7 @@ pub async fn explain_call(
 ) -> Explanation {
     let identity = match &question.token {
         None => Ok(asking.clone()),
-        Some(token) => identify(token, rules).await,
+        Some(token) => identify(Some(token), rules).await,
     };
     let identity = match identity {
         Ok(identity) => identity,
@@ -147,9 +148,12 @@ pub async fn explain_call(
     explained
 }
 
-async fn identify(token: &str, rules: Rules<'_>) -> Result<Arc<Identity>, Refusal> {
+/// Who a request with this token is from, or with none.
+pub async fn identify(token: Option<&str>, rules: Rules<'_>) -> Result<Arc<Identity>, Refusal> {
     let mut headers = HeaderMap::new();
-    headers.insert(AUTHORIZATION, authorization(token)?);
+    if let Some(token) = token {
+        headers.insert(AUTHORIZATION, authorization(token)?);
+    }
     filters::identify(&headers, rules, unix_now()).await
 }
 
@@ -193,10 +197,17 @@ fn parts(asked: &AskedRequest, token: Option<&str>) -> Result<Parts, Refusal> {
         Some(target) => (Some(&target.authority[..]), &target.path_and_query[..]),
         None => (None, asked.url.as_bytes()),
     };
+    if let Some(authority) = authority {
+        Authority::try_from(authority).map_err(|_| Refusal::UnknownTarget)?;
+    }
     let method = Method::from_bytes(asked.method.as_bytes());
     let uri = Uri::try_from(path).map_err(|_| Refusal::UnknownTarget)?;
     let (mut parts, ()) = http::Request::new(()).into_parts();
     parts.method = method.map_err(|_| malformed("no such method")())?;
+    // Pingora answers it, before ati sees it.
+    if parts.method == Method::CONNECT {
+        return Err(Refusal::MethodNotAllowed { allow: "" });
+    }
     parts.uri = uri;
     parts.version = Version::HTTP_11;
     for (name, value) in &asked.headers {

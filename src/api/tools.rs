@@ -90,6 +90,9 @@ pub(super) fn one(
     if let Some(known) = tool.shown_effects() {
         described["effects"] = json!(known.effects);
         described["effects_source"] = json!(known.source);
+        if !known.inferred.is_empty() {
+            described["effects_inferred"] = json!(known.inferred_names());
+        }
     }
     if !tool.patterns().is_empty() {
         described["patterns"] = json!(tool.patterns());
@@ -112,6 +115,7 @@ fn item(tool: &Tool, snapshot: &Snapshot) -> Value {
     });
     if let Some(known) = &tool.effects {
         item["effects"] = json!(known.effects);
+        item["effects_source"] = json!(known.source);
     }
     item
 }

@@ -2,7 +2,9 @@
 //! run, counted, issued or used up, and nothing is audited.
 
 use super::report::{Report, Step};
-use super::{Call, CallParts, Context, Request, admit, credentials, mcp, program, resolve};
+use super::{
+    Call, CallParts, Context, Input, Request, admit, credentials, files, mcp, program, resolve,
+};
 use crate::catalog::{Invocation, Tool};
 use crate::credential::UsedSecrets;
 use crate::error::{CallError, ExecError, Explanation};
@@ -34,7 +36,14 @@ async fn walk(
         upstream_url: request.upstream_url,
         confirm: request.confirm,
     };
-    admit(&mut call, tool, asked, &work, report).await?;
+    let ready = admit(&mut call, tool, asked, &work, report).await?;
+    if let (Invocation::Files(operation), Input::Arguments { args, .. }) =
+        (&tool.invocation, ready.input)
+    {
+        report.reach(Step::File);
+        let place = files::check(&call, *operation, args).await?;
+        report.tell(|| place);
+    }
     report.reach(Step::Credential);
     let names = tool.provider.key_names().join(", ");
     report.tell(|| match names.as_str() {
@@ -58,14 +67,14 @@ fn credential(call: &Call<'_>, tool: &Tool) -> Result<(), CallError> {
                 .map_err(ExecError::from)?),
             None => Ok(()),
         },
-        // A file tool needs that of its destination, which the arguments name. Functions and
-        // intents have variables only.
+        // Functions and intents have variables only.
         Invocation::Cmp(_) | Invocation::Runfile(_) => match call.provider.program() {
             Some(cli) => Ok(program::equip(call, cli)
                 .map(drop)
                 .map_err(ExecError::from)?),
             None => Ok(()),
         },
+        // That of its destination was looked for there.
         Invocation::Files(_) => Ok(()),
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::Call;
 use super::payload::{self, Delivery, StoredId, failed};
 use crate::catalog::Handler;
-use crate::catalog::files::{Destination, FileManager, FileOperation, NoDestination};
+use crate::catalog::files::{Destination, FileOperation, NoDestination};
 use crate::credential::{Attachment, Credential};
 use crate::derived_key::KeyBuilder;
 use crate::error::CallError;
@@ -37,10 +37,8 @@ pub async fn run(
     }
 }
 
-async fn download(call: &Call<'_>, mut args: Map<String, Value>) -> Result<Answer, CallError> {
-    let delivery = Delivery::take(&mut args)?;
-    let most = call.context.file_limits.max_bytes;
-    let args = DownloadArgs::read(&args, most).map_err(failed)?;
+async fn download(call: &Call<'_>, args: Map<String, Value>) -> Result<Answer, CallError> {
+    let (args, delivery) = download_args(call, args)?;
     let source = call.provider.outbound.source;
     let downloaded = files::download(args, source, call.exec_context()).await;
     let downloaded = downloaded.map_err(failed)?;
@@ -48,52 +46,120 @@ async fn download(call: &Call<'_>, mut args: Map<String, Value>) -> Result<Answe
     delivery.answer(downloaded, call)
 }
 
-async fn upload(
+fn download_args(
     call: &Call<'_>,
     mut args: Map<String, Value>,
-    content: Option<Content>,
-) -> Result<Answer, CallError> {
+) -> Result<(DownloadArgs, Delivery), CallError> {
+    let delivery = Delivery::take(&mut args)?;
+    let most = call.context.file_limits.max_bytes;
+    let args = DownloadArgs::read(&args, most).map_err(failed)?;
+    Ok((args, delivery))
+}
+
+/// Whether a call could be made, as far as its arguments and this machine decide. The text says
+/// where it leads to.
+pub async fn check(
+    call: &Call<'_>,
+    operation: FileOperation,
+    args: Map<String, Value>,
+) -> Result<String, CallError> {
+    match operation {
+        FileOperation::Download => {
+            let (args, _) = download_args(call, args)?;
+            files::check_download(&args, call.exec_context()).map_err(failed)?;
+            Ok(format!("from '{}'", files::shown_url(&args.url)))
+        }
+        FileOperation::Upload => {
+            let ready = ready_upload(call, args, false)?;
+            let name = ready.name;
+            if let Source::Encoded(text) = ready.source {
+                let most = call.context.file_limits.max_bytes;
+                let decoded = files::from_base64(&text, most, call.exec_context()).await;
+                decoded.map_err(failed)?;
+            }
+            Ok(format!("to '{name}'"))
+        }
+    }
+}
+
+/// An upload whose arguments are good, and whose destination has its credential.
+struct ReadyUpload<'a> {
+    args: UploadArgs,
+    name: &'a str,
+    target: Target<'a>,
+    source: Source,
+}
+
+/// Where the bytes of an upload are.
+enum Source {
+    /// They came with the call.
+    Given,
+    Stored(StoredId),
+    Encoded(String),
+}
+
+fn ready_upload<'a>(
+    call: &Call<'a>,
+    mut args: Map<String, Value>,
+    is_given: bool,
+) -> Result<ReadyUpload<'a>, CallError> {
     let encoded = args.shift_remove(payload::CONTENT);
-    let has_content = content.is_some() || encoded.as_ref().is_some_and(|text| !text.is_null());
+    let has_content = is_given || encoded.as_ref().is_some_and(|text| !text.is_null());
     let stored = StoredId::take(call, &mut args, has_content)?;
-    let UploadArgs {
-        filename,
-        content_type,
-        destination,
-    } = UploadArgs::read(&args).map_err(failed)?;
-    let nothing = FileManager::default();
-    let manager = match &call.provider.handler {
-        Handler::FileManager(manager) => manager,
-        _ => &nothing,
+    let args = UploadArgs::read(&args).map_err(failed)?;
+    let chosen = match &call.provider.handler {
+        Handler::FileManager(manager) => manager.choose(args.destination.as_deref()),
+        _ => Err(NoDestination::NoneAtAll),
     };
-    let chosen = manager.choose(destination.as_deref());
-    let chosen = chosen.map_err(|why| no_destination(why, destination));
+    let chosen = chosen.map_err(|why| no_destination(why, args.destination.clone()));
     let (name, destination) = chosen.map_err(failed)?;
     let target = target(call, destination).map_err(|fault| failed(fault.into()))?;
-    let content = match (content, stored, encoded) {
-        (Some(content), ..) => content,
+    let source = match (is_given, stored, encoded) {
+        (true, ..) => Source::Given,
+        (false, Some(stored), _) => Source::Stored(stored),
+        (false, None, Some(Value::String(text))) => Source::Encoded(text),
+        (false, None, None | Some(Value::Null)) => {
+            return Err(failed(FilesError::MissingArgument(payload::CONTENT)));
+        }
+        (false, None, Some(_)) => {
+            return Err(failed(FilesError::Base64("it is no text".to_owned())));
+        }
+    };
+    Ok(ReadyUpload {
+        args,
+        name,
+        target,
+        source,
+    })
+}
+
+async fn upload(
+    call: &Call<'_>,
+    args: Map<String, Value>,
+    content: Option<Content>,
+) -> Result<Answer, CallError> {
+    let ready = ready_upload(call, args, content.is_some())?;
+    let content = match (content, ready.source) {
+        (Some(content), _) => content,
         // Only here: a call that could never be made doesn't use the file up.
-        (None, Some(stored), _) => stored.claim(call)?,
-        (None, None, Some(Value::String(text))) => {
+        (None, Source::Stored(stored)) => stored.claim(call)?,
+        (None, Source::Encoded(text)) => {
             let most = call.context.file_limits.max_bytes;
             let decoded = files::from_base64(&text, most, call.exec_context()).await;
             decoded.map_err(failed)?
         }
-        (None, None, None | Some(Value::Null)) => {
+        (None, Source::Given) => {
             return Err(failed(FilesError::MissingArgument(payload::CONTENT)));
-        }
-        (None, None, Some(_)) => {
-            return Err(failed(FilesError::Base64("it is no text".to_owned())));
         }
     };
     record(call, &content);
     let file = Upload {
-        filename,
-        content_type,
+        filename: ready.args.filename,
+        content_type: ready.args.content_type,
         content,
     };
-    let source = call.provider.outbound.source;
-    let answer = files::upload(file, name, target, source, call.exec_context()).await;
+    let (name, source) = (ready.name, call.provider.outbound.source);
+    let answer = files::upload(file, name, ready.target, source, call.exec_context()).await;
     Ok(Answer::Memory(answer.map_err(failed)?))
 }
 

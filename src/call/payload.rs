@@ -19,7 +19,7 @@ use crate::runtime::NotStored;
 /// The argument that holds a file.
 pub const CONTENT: &str = "content_base64";
 /// The argument that holds the id of one.
-const ID: &str = "file";
+pub(super) const ID: &str = "file";
 /// The argument of a download that says how its file is answered.
 const DELIVERY: &str = "delivery";
 /// Arguments for programs that speak with `/files`.
@@ -164,6 +164,16 @@ pub fn store(
         NotStored::TooMany => CallError::Busy(Shortage::Files),
         NotStored::NoId => CallError::Internal("the system gives no random numbers"),
     })
+}
+
+/// The file that an upload names by its id, while it is there.
+pub(super) fn stored_file(
+    call: &Call<'_>,
+    tool: &Tool,
+    args: &Map<String, Value>,
+) -> Option<StoredFile> {
+    let id = args.get(ID).filter(|_| takes_file(tool))?.as_str()?;
+    call.context.runtime.files.look(&owner(call.identity), id)
 }
 
 /// The id of a file that an upload names, while the file is there.

@@ -5,11 +5,12 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::report::{Report, Step};
-use super::{Call, Input};
+use super::{Call, Input, payload};
 use crate::auth::Identity;
 use crate::catalog::{Invocation, Tool};
 use crate::derived_key::{Key, KeyBuilder};
 use crate::error::{CallError, Confirmation};
+use crate::exec::files::StoredFile;
 use crate::policy::{Facts, Named, Verdict};
 use crate::runtime::{Binding, ConfirmationsError};
 
@@ -34,7 +35,13 @@ pub(super) async fn check(
         confirm,
     };
     let upstream = call.upstream_override.as_ref().map(url::Url::as_str);
-    let arguments = || arguments_key(input, upstream);
+    let arguments = || {
+        let stored = match input {
+            Input::Arguments { args, .. } => payload::stored_file(call, tool, args),
+            Input::Words(_) => None,
+        };
+        arguments_key(input, upstream, stored.as_ref())
+    };
     if report.is_dry() {
         // No token is made and none is used up.
         return match asked.verdict(call) {
@@ -54,21 +61,22 @@ fn program_words(tool: &Tool, input: &Input) -> Vec<String> {
     defaults.iter().chain(words).cloned().collect()
 }
 
-/// The command of a program that describes itself, and the texts among its arguments, any of which
-/// may be a word of the command: `gh repo` with the argument `delete`.
+/// The words of a program that describes itself, with those of the arguments that may be words of
+/// its command: `gh repo` with the argument `delete`.
 fn command_values(tool: &Tool, input: &Input) -> Option<Vec<String>> {
-    let (Invocation::Atip(command), Input::Arguments { args, .. }) = (&tool.invocation, input)
-    else {
+    let Input::Arguments { args, .. } = input else {
         return None;
     };
-    let mut words: Vec<String> = command.command.split(' ').map(str::to_owned).collect();
-    for value in args.values() {
-        let each = value
-            .as_array()
-            .map_or(std::slice::from_ref(value), Vec::as_slice);
-        words.extend(each.iter().filter_map(Value::as_str).map(str::to_owned));
+    match &tool.invocation {
+        Invocation::Atip(command) => Some(command.argv.command_words(args)),
+        // What doesn't fit the command isn't run either.
+        Invocation::Cmp(cmp) => cmp.intent.command.fill(args, &cmp.intent.parameters).ok(),
+        Invocation::Http(_)
+        | Invocation::Mcp(_)
+        | Invocation::Cli
+        | Invocation::Files(_)
+        | Invocation::Runfile(_) => None,
     }
-    Some(words)
 }
 
 /// A call, as a policy sees it.
@@ -177,7 +185,14 @@ fn rfc3339(seconds: u64) -> String {
 
 fn described(tool: &Tool) -> String {
     match tool.known_effects() {
-        Some(known) => format!("{} ({})", json!(known.effects), known.source.name()),
+        Some(known) => {
+            let inferred = match known.inferred_names().join(", ") {
+                names if names.is_empty() => names,
+                names => format!("; inferred: {names}"),
+            };
+            let (effects, source) = (json!(known.effects), known.source.name());
+            format!("{effects} ({source}{inferred})")
+        }
         None => "none are known".to_owned(),
     }
 }
@@ -191,13 +206,22 @@ fn caller_key(identity: &Identity) -> Key {
         .finish()
 }
 
-fn arguments_key(input: &Input, upstream: Option<&str>) -> Key {
+/// `stored` is the file whose id is among the arguments. It counts in the place of the id, which is
+/// another one each time that the same file is put.
+fn arguments_key(input: &Input, upstream: Option<&str>, stored: Option<&StoredFile>) -> Key {
     let mut key = KeyBuilder::new("arguments of a confirmation").with(upstream);
-    match input {
-        Input::Words(words) => key.add(("words", words)),
-        Input::Arguments { args, content, .. } => {
+    match (input, stored) {
+        (Input::Words(words), _) => key.add(("words", words)),
+        (Input::Arguments { args, content, .. }, None) => {
             add_members(&mut key, args);
             key.add(content.as_ref().map(|content| content.sha256));
+        }
+        (Input::Arguments { args, .. }, Some(file)) => {
+            let mut args = args.clone();
+            args.shift_remove(payload::ID);
+            add_members(&mut key, &args);
+            key.add(("stored file", file.content.sha256));
+            key.add((&file.name, &file.content_type));
         }
     }
     key.finish()
@@ -248,7 +272,7 @@ mod tests {
                 size: 0,
                 content: None,
             };
-            arguments_key(&input, None)
+            arguments_key(&input, None, None)
         };
         let one = key(r#"{"a": 1, "b": {"x": [1, "2"], "y": null}}"#);
         assert_eq!(one, key(r#"{"b":{"y":null,"x":[1,"2"]},"a":1}"#));
@@ -263,7 +287,7 @@ mod tests {
         }
         let words = |words: &[&str]| {
             let words = words.iter().map(|word| (*word).to_owned()).collect();
-            arguments_key(&Input::Words(words), None)
+            arguments_key(&Input::Words(words), None, None)
         };
         assert_ne!(words(&["a b"]), words(&["a", "b"]));
     }

@@ -15,6 +15,8 @@ pub enum Step {
     Effects,
     Policy,
     Rate,
+    /// Of a file tool: where the file comes from, or goes to.
+    File,
     Credential,
 }
 
@@ -27,6 +29,7 @@ impl Step {
             Step::Effects => "effects",
             Step::Policy => "policy",
             Step::Rate => "rate",
+            Step::File => "file",
             Step::Credential => "credential",
         }
     }

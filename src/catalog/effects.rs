@@ -4,6 +4,7 @@
 
 mod facts;
 mod inferred;
+mod merge;
 #[cfg(test)]
 mod tests;
 
@@ -13,9 +14,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::json_reader::{Findings, Object};
-pub use crate::policy::{Estimate, Trust};
+pub use crate::policy::{Estimate, Flag, Trust};
 pub use crate::text::parse_duration as parse_time;
-pub use inferred::inferred;
+pub use inferred::concluded_of;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -169,7 +170,10 @@ impl Source {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownEffects {
     pub effects: Effects,
+    /// Of several authors, the one who is trusted least.
     pub source: Source,
+    /// Of declared effects: those that ati has added, because no author mentions them.
+    pub inferred: Vec<Flag>,
 }
 
 impl KnownEffects {
@@ -179,14 +183,36 @@ impl KnownEffects {
         let known = KnownEffects {
             effects: Effects::read(value, "", &mut found),
             source: Source::Org,
+            inferred: Vec::new(),
         };
         let faults = found.problems.into_iter().chain(found.warnings);
-        (Some(known), faults.map(|fault| fault.to_string()).collect())
+        let known = Some(known).filter(|known| !known.effects.is_empty());
+        (known, faults.map(|fault| fault.to_string()).collect())
     }
 
-    /// Whether an author has said so; otherwise ati has concluded it.
+    /// What ati has concluded, with no author's word in it.
+    pub fn concluded(effects: Effects) -> Self {
+        KnownEffects {
+            effects,
+            source: Source::Inferred,
+            inferred: Vec::new(),
+        }
+    }
+
+    /// Whether an author has said something; otherwise ati has concluded all of it.
     pub fn is_declared(&self) -> bool {
         self.source != Source::Inferred
+    }
+
+    /// Whether what is known about this effect is an author's word.
+    pub fn declares(&self, flag: Flag) -> bool {
+        let is_known = self.effects.flag(flag).is_some();
+        self.is_declared() && is_known && !self.inferred.contains(&flag)
+    }
+
+    /// The names of effects that ati has added to those that are declared.
+    pub fn inferred_names(&self) -> Vec<&'static str> {
+        self.inferred.iter().map(|flag| flag.name()).collect()
     }
 }
 

@@ -9,7 +9,7 @@ use toml::Table;
 
 use super::atip::{self, AtipInvocation};
 use super::cli::Cli;
-use super::effects::{self, KnownEffects};
+use super::effects::KnownEffects;
 use super::invocation::{Dialect, HttpInvocation, Invocation, McpInvocation};
 use super::mcp::{ListedTool, param_headers};
 use super::openapi::Operation;
@@ -309,12 +309,6 @@ impl Tool {
         }
     }
 
-    /// What is known about its effects: declared, or else inferred.
-    pub fn known_effects(&self) -> Option<KnownEffects> {
-        let declared = self.effects.clone();
-        declared.or_else(|| effects::inferred(&self.invocation))
-    }
-
     /// Whether it changes nothing: as its author says, or as its method says.
     pub fn only_reads(&self) -> Option<bool> {
         let declared = self.effects.as_ref();
@@ -338,7 +332,7 @@ fn read_effects(s: &mut Section<'_>) -> Option<KnownEffects> {
 }
 
 /// `[[tools]]` of a provider whose tools come from somewhere else: their effects are the operator's
-/// word, in place of what the document says. `tools` are those of the provider.
+/// word, which counts more than what the document says of the same effects.
 pub(super) fn override_effects(
     tools: &mut [Arc<Tool>],
     table: Table,
@@ -362,7 +356,12 @@ pub(super) fn override_effects(
         tool.provider.name == provider.name && (tool.name == name || tool.name == full)
     };
     match tools.iter_mut().find(is_meant).and_then(Arc::get_mut) {
-        Some(tool) => tool.effects = effects,
+        Some(tool) => {
+            tool.effects = match (effects, tool.effects.take()) {
+                (Some(own), Some(document)) => Some(own.over(document)),
+                (own, document) => own.or(document),
+            };
+        }
         None => {
             let message = "the provider has no such tool: its effects are declared in vain";
             warnings.push(Problem::new(message).file(&provider.file).key(label));

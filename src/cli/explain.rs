@@ -8,11 +8,13 @@ use tracing::debug;
 
 use super::local::Local;
 use super::remote::{self, Remote};
-use super::run::{card_of_local, card_of_remote, format_of};
+use super::run::{card_of_local, card_of_remote, file_arguments, file_operation, format_of};
 use super::{Format, output, secret_input, stored};
 use crate::api::explain::{AskedRequest, Question};
 use crate::auth::session::{self, SESSION_TOKEN};
 use crate::auth::signature;
+use crate::catalog::Invocation;
+use crate::catalog::files::FileOperation;
 use crate::catalog::words::Words;
 use crate::clock::unix_now;
 use crate::config::{self, Environment, Flags};
@@ -97,7 +99,13 @@ fn card(asked: &Tool) -> Result<Option<String>, Failure> {
     match Remote::from_environment()? {
         Some(remote) => card_of_remote(&remote.for_tool(&config::ati_dir(), name), name),
         None => {
-            let mut local = Local::load_to_explain(name)?;
+            let mut local = match Local::load_to_explain(name, asked.token.is_some())? {
+                Ok(local) => local,
+                Err(refused) => {
+                    let why = refused.steps.into_iter().find_map(|step| step.detail);
+                    return Err(Failure::new(Code::InvalidToken, why.unwrap_or_default()));
+                }
+            };
             card_of_local(&mut local, name)
         }
     }
@@ -128,7 +136,7 @@ fn tool(asked: &Tool) -> Result<Value, Failure> {
         .arguments()
         .map(|(name, value)| format!("{}:{value}", json!(name)));
     let args = format!("{{{}}}", members.collect::<Vec<_>>().join(","));
-    let question = Question {
+    let mut question = Question {
         tool: Some(name.clone()),
         args: serde_json::value::RawValue::from_string(args).ok(),
         raw_args: words.to_vec(),
@@ -137,21 +145,50 @@ fn tool(asked: &Tool) -> Result<Value, Failure> {
     };
     if let Some(remote) = Remote::from_environment()? {
         refuse_flags(asked.conf.is_some())?;
+        as_sent(&mut question, file_operation(name), &parsed)?;
         return ask(remote.for_tool(&config::ati_dir(), name), &question);
     }
     debug!("mode: local");
-    let explained = match &asked.conf {
-        None => Local::load_to_explain(name)?.explain(name, &question)?,
+    let other_caller = question.token.is_some();
+    let explainer = match &asked.conf {
+        None => Local::load_to_explain(name, other_caller)?,
         Some(conf) => {
             let flags = Flags {
                 conf: Some(conf.clone()),
                 ..Flags::default()
             };
-            Local::of_server(server_snapshot(&flags)?, question.token.is_some())?
-                .explain(name, &question)?
+            Local::of_server(server_snapshot(&flags)?, other_caller)?
         }
     };
+    let explained = match explainer {
+        Ok(local) => {
+            let tool = local.catalog().find(name);
+            let operation = tool.and_then(|tool| match &tool.invocation {
+                Invocation::Files(operation) => Some(*operation),
+                _ => None,
+            });
+            as_sent(&mut question, operation, &parsed)?;
+            local.explain(name, &question)?
+        }
+        Err(refused) => refused,
+    };
     Ok(json!(explained))
+}
+
+/// `ati run` keeps what is about files of this machine to itself: a call has other arguments.
+fn as_sent(
+    question: &mut Question,
+    operation: Option<FileOperation>,
+    words: &Words<'_>,
+) -> Result<(), Failure> {
+    let (Some(operation), Some(args)) = (operation, &question.args) else {
+        return Ok(());
+    };
+    if let Some(sent) = file_arguments(operation, args, words)? {
+        question.args = Some(sent);
+        question.raw_args.clear();
+    }
+    Ok(())
 }
 
 fn request(asked: &Request) -> Result<Value, Failure> {
@@ -244,8 +281,12 @@ fn print(explained: &Value) {
         other => other.to_string(),
     };
     for step in explained["steps"].as_array().into_iter().flatten() {
+        let pattern = match &step["pattern"] {
+            Value::Null => String::new(),
+            pattern => format!(" ({})", text(pattern)),
+        };
         let line = format!(
-            "{:<11} {:<8} {}",
+            "{:<11} {:<8} {}{pattern}",
             text(&step["step"]),
             text(&step["outcome"]),
             text(&step["detail"])

@@ -464,8 +464,9 @@ fn listing_failure(error: McpError) -> Failure {
 fn with_key_hint(error: CallError, provider: Option<&Arc<Provider>>, keyring: &Keyring) -> Failure {
     let code = error.code();
     let confirmation = error.confirmation().cloned().map(Box::new);
+    let rule = error.rule().map(str::to_owned);
     let (text, mut failure) = (error.to_string(), Failure::from_error(code, error));
-    failure.confirmation = confirmation;
+    (failure.confirmation, failure.rule) = (confirmation, rule);
     let names = provider.map(|one| one.key_names()).unwrap_or_default();
     let is_missing = |name: &&str| keyring.get(name).is_none();
     let missing: Vec<&str> = names.into_iter().filter(is_missing).collect();

@@ -247,6 +247,9 @@ pub fn structured_error(failure: &Failure, chain: Option<&Vec<String>>) {
     if let Some(hint) = &failure.hint {
         error["hint"] = serde_json::json!(hint);
     }
+    if let Some(rule) = &failure.rule {
+        error["rule"] = serde_json::json!(rule);
+    }
     if let Some(confirmation) = &failure.confirmation {
         error["confirmation"] = serde_json::json!(confirmation);
     }

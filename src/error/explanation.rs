@@ -21,6 +21,9 @@ pub struct StepTaken {
     pub outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// The pattern of a manifest that decided, as it is written there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
 }
 
 const ALLOW: &str = "allow";
@@ -34,6 +37,7 @@ impl StepTaken {
             step,
             outcome: "ok",
             detail: None,
+            pattern: None,
         }
     }
 

@@ -106,6 +106,8 @@ pub struct Failure {
     pub source: Option<Cause>,
     /// What would confirm the call that failed.
     pub confirmation: Option<Box<Confirmation>>,
+    /// The rule of a policy that denied the call, or that wants it confirmed.
+    pub rule: Option<String>,
 }
 
 /// An error of any type. It must not hold a secret: causes are printed.
@@ -121,6 +123,7 @@ impl Failure {
             request_id: None,
             source: None,
             confirmation: None,
+            rule: None,
         }
     }
 

@@ -101,6 +101,8 @@ impl RpcError {
         } = self
         {
             Some(json!({"supported": supported, "requested": requested}))
+        } else if let RpcError::Call(error) = self {
+            error.rule().map(|rule| json!({"rule": rule}))
         } else {
             None
         }

@@ -51,12 +51,14 @@ fn check_encoding(
     let chunked = encodings
         .next()
         .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"chunked"));
-    let has_length = raw().is_some_and(|raw| {
-        raw.split(|b| *b == b'\n').any(|line| {
+    let has_length = match raw() {
+        Some(raw) => raw.split(|b| *b == b'\n').any(|line| {
             line.get(..15)
                 .is_some_and(|name| name.eq_ignore_ascii_case(b"content-length:"))
-        })
-    });
+        }),
+        // Nothing was received, so nothing was dropped: a request that is only explained.
+        None => headers.contains_key(CONTENT_LENGTH),
+    };
     if chunked && encodings.next().is_none() && !has_length {
         Ok(())
     } else {
@@ -104,5 +106,10 @@ mod tests {
             check_raw("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\n"),
             Ok(())
         );
+        let mut headers = HeaderMap::new();
+        headers.insert(TRANSFER_ENCODING, "chunked".parse().unwrap());
+        assert_eq!(check(&headers, || None), Ok(()));
+        headers.insert(CONTENT_LENGTH, "5".parse().unwrap());
+        assert_eq!(check(&headers, || None), Err(Refusal::AmbiguousFraming));
     }
 }

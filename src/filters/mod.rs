@@ -131,6 +131,13 @@ impl Trail {
             step.detail = Some(detail());
         }
     }
+
+    /// The pattern by which the check that was reached last refuses.
+    fn name_pattern(&mut self, pattern: impl FnOnce() -> String) {
+        if let Some(step) = self.steps.as_mut().and_then(|steps| steps.last_mut()) {
+            step.pattern = Some(pattern());
+        }
+    }
 }
 
 /// Who a token names, as [`admit`] finds it.
@@ -369,14 +376,16 @@ fn to_route(
         });
     }
     trail.reach("rewrite");
-    let rewritten = route
-        .rewrite(request.uri.path(), path)
-        .inspect_err(|refusal| {
-            if *refusal == Refusal::PathDenied {
-                trail.reach("deny");
-            }
-        })?;
-    trail.tell(|| rewritten.path.clone());
+    let received = request.uri.path();
+    let rewritten = route.rewrite(received, path).inspect_err(|refusal| {
+        if *refusal == Refusal::PathDenied {
+            let denial = || route.denial(received, path).unwrap_or_default();
+            trail.tell(|| denial().0);
+            trail.reach("deny");
+            trail.name_pattern(|| denial().1.to_owned());
+        }
+    })?;
+    trail.tell(|| route.with_base(&rewritten.path));
     trail.reach("deny");
     trail.reach("size");
     let length = request

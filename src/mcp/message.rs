@@ -232,13 +232,16 @@ impl<'a> Params<'a> {
         told["extensions"][name].is_object()
     }
 
-    /// Whether the client can ask its user (stateless era: it says so with each request).
+    /// Whether the client can ask its user: it says so in the handshake, or with each request. One
+    /// that only opens pages for its user has no form to ask with.
     pub fn offers_elicitation(&self) -> bool {
-        let told = self.meta_fields.capabilities.map(RawValue::get);
+        let told = self.capabilities.or(self.meta_fields.capabilities);
+        let told = told.map(RawValue::get);
         let told = told.filter(|text| text.contains("elicitation"));
         told.is_some_and(|text| {
             let told: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
-            told["elicitation"].is_object()
+            let modes = told["elicitation"].as_object();
+            modes.is_some_and(|modes| modes.contains_key("form") || !modes.contains_key("url"))
         })
     }
 
@@ -248,9 +251,7 @@ impl<'a> Params<'a> {
         let state = self.request_state.and_then(text_of)?.into_owned();
         let answers = self.input_responses.map(RawValue::get)?;
         let answers: serde_json::Value = serde_json::from_str(answers).ok()?;
-        let answer = &answers[CONFIRM];
-        let agrees = answer["action"] == "accept" && answer["content"]["confirm"] == true;
-        Some((state, agrees))
+        Some((state, agrees(&answers[CONFIRM])))
     }
 
     /// The token that progress is reported under: a string or a number.
@@ -258,6 +259,11 @@ impl<'a> Params<'a> {
         let token = self.meta_fields.progress_token;
         token.filter(|token| token.get() != "null" && usable(Some(token)).is_some())
     }
+}
+
+/// Whether the user agrees, by a client's answer to the question.
+pub fn agrees(answer: &serde_json::Value) -> bool {
+    answer["action"] == "accept" && answer["content"]["confirm"] == true
 }
 
 /// The text of an answer with this result, which is JSON.

@@ -7,12 +7,16 @@
 mod cursor;
 mod headers;
 mod message;
+mod meta;
 mod received;
 mod text;
 
 pub use cursor::{after as cursor_after, read as read_cursor};
 pub use headers::{PARAM_PREFIX, agree, check_params, era_of_headers, header_value, meta_era};
-pub use message::{CONFIRM, Incoming, Meta, Params, Request, failure, parse, success, text_of};
+pub use message::{
+    CONFIRM, Incoming, Meta, Params, Request, agrees, failure, parse, success, text_of,
+};
+pub use meta::with_confirm;
 pub use received::{ClientRequest, Received, SKILLS_EXTENSION};
 pub use text::PrettyText;
 

@@ -13,7 +13,11 @@ pub enum Received {
     Cancelled {
         id: Box<RawValue>,
     },
-    /// A notification of another kind, or an answer: there is nothing to do.
+    /// An answer to a request with this id.
+    Answer {
+        id: Box<RawValue>,
+    },
+    /// A notification of another kind: there is nothing to do.
     Nothing,
 }
 
@@ -76,7 +80,8 @@ impl Received {
                     None => Received::Nothing,
                 })
             }
-            Ok(Incoming::Notification { .. } | Incoming::Response(_)) => Ok(Received::Nothing),
+            Ok(Incoming::Response(id)) => Ok(Received::Answer { id: id.to_owned() }),
+            Ok(Incoming::Notification { .. }) => Ok(Received::Nothing),
         }
     }
 }
@@ -123,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn message_is_a_request_a_cancellation_or_nothing() {
+    fn message_is_a_request_a_cancellation_an_answer_or_nothing() {
         let read = |text: &str| Received::read(text.as_bytes(), None);
         let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":{"x":1}}}"#;
         let Ok(Received::Request(request)) = read(call) else {
@@ -137,10 +142,11 @@ mod tests {
         for nothing in [
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#,
             r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
-            r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
         ] {
             assert!(matches!(read(nothing), Ok(Received::Nothing)), "{nothing}");
         }
+        let answer = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        assert!(matches!(read(answer), Ok(Received::Answer { id }) if id.get() == "1"));
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl Flag {
         }
     }
 
-    fn named(name: &str) -> Option<Self> {
+    pub fn named(name: &str) -> Option<Self> {
         match name {
             "billable" => Some(Flag::Billable),
             name => Flag::ALL.into_iter().find(|flag| flag.name() == name),
@@ -122,14 +122,15 @@ impl Trust {
 pub struct Facts {
     pub(crate) known: u16,
     pub(crate) set: u16,
+    /// Of those that are known: what ati has concluded. An author says the others.
+    pub(crate) inferred: u16,
     pub cost: Option<Estimate>,
     pub duration: Option<Duration>,
     pub trust: Trust,
-    /// An author says so; otherwise ati has concluded it.
-    pub is_declared: bool,
 }
 
 impl Facts {
+    /// What an author says.
     #[must_use]
     pub fn with(mut self, flag: Flag, value: Option<bool>) -> Self {
         let bit = 1 << flag as u16;
@@ -138,6 +139,22 @@ impl Facts {
             self.set |= if value { bit } else { 0 };
         }
         self
+    }
+
+    /// What ati has concluded, where no author says anything about it.
+    #[must_use]
+    pub fn with_inferred(mut self, flag: Flag, value: Option<bool>) -> Self {
+        let bit = 1 << flag as u16;
+        if self.known & bit == 0 && value.is_some() {
+            self.inferred |= bit;
+            self = self.with(flag, value);
+        }
+        self
+    }
+
+    /// Whether what is known about it is an author's word.
+    pub fn is_declared(&self, flag: Flag) -> bool {
+        self.known & !self.inferred & (1 << flag as u16) != 0
     }
 
     /// None where it isn't known.

@@ -89,7 +89,7 @@ impl Policy {
             if facts.get(flag) != Some(true) {
                 continue;
             }
-            let rule = match (facts.is_declared, self.preset) {
+            let rule = match (facts.is_declared(flag), self.preset) {
                 (true, _) => format!("declared.{}", flag.name()),
                 (false, Preset::Careful) => format!("{OF_CONF}.preset.careful.{}", flag.name()),
                 (false, Preset::Declared) => continue,

@@ -26,7 +26,6 @@ fn named(tool: &str) -> Named<'_> {
 fn declared(flags: &[(Flag, bool)]) -> Facts {
     let facts = Facts {
         trust: Trust::High,
-        is_declared: true,
         ..Facts::default()
     };
     let with = |facts: Facts, (flag, value): &(Flag, bool)| facts.with(*flag, Some(*value));
@@ -45,10 +44,7 @@ fn deny(rule: &str) -> Verdict {
 fn without_rules_only_what_an_author_declares_wants_a_confirmation() {
     let none = Policy::default();
     let delete = declared(&[(Flag::Destructive, true)]);
-    let inferred = Facts {
-        is_declared: false,
-        ..delete
-    };
+    let inferred = Facts::default().with_inferred(Flag::Destructive, Some(true));
     let call = named("gh:repo_delete");
     let decide = |policy: &Policy, facts: &Facts| policy.decide(&call, facts, None);
     assert_eq!(decide(&none, &delete), confirm("declared.destructive"));
@@ -65,6 +61,25 @@ fn without_rules_only_what_an_author_declares_wants_a_confirmation() {
     let approving = policy(json!({"autoApprove": ["effects.destructive"]}));
     assert_eq!(decide(&approving, &delete), Verdict::Allow);
     assert_eq!(decide(&approving, &asks), confirm("declared.confirm"));
+}
+
+#[test]
+fn inferred_effect_of_a_tool_whose_author_declares_others_is_still_inferred() {
+    let facts = declared(&[(Flag::Network, true)]).with_inferred(Flag::Destructive, Some(true));
+    // What an author says is never replaced by what ati concludes.
+    let facts = facts.with_inferred(Flag::Network, Some(false));
+    assert_eq!(facts.get(Flag::Network), Some(true));
+    assert!(facts.is_declared(Flag::Network) && !facts.is_declared(Flag::Destructive));
+    assert!(!facts.is_declared(Flag::Confirm));
+    let call = named("gh:repo_delete");
+    let none = Policy::default();
+    assert_eq!(none.decide(&call, &facts, None), Verdict::Allow);
+    let careful = Policy {
+        preset: Preset::Careful,
+        ..Policy::default()
+    };
+    let rule = "policy.preset.careful.destructive";
+    assert_eq!(careful.decide(&call, &facts, None), confirm(rule));
 }
 
 #[test]
@@ -251,11 +266,15 @@ fn any_facts(dice: &mut Dice) -> Facts {
             Some(Duration::from_secs(9)),
         ]),
         trust: *dice.one(&[Trust::VeryLow, Trust::Low, Trust::Medium, Trust::High]),
-        is_declared: dice.below(2) > 0,
         ..Facts::default()
     };
-    let with =
-        |facts: Facts, flag: Flag| facts.with(flag, *dice.one(&[None, Some(true), Some(false)]));
+    let with = |facts: Facts, flag: Flag| {
+        let value = *dice.one(&[None, Some(true), Some(false)]);
+        match dice.below(2) > 0 {
+            true => facts.with(flag, value),
+            false => facts.with_inferred(flag, value),
+        }
+    };
     Flag::ALL.into_iter().fold(facts, with)
 }
 

@@ -66,6 +66,8 @@ pub struct Caps {
 /// A path pattern that also covers everything below the paths that it matches.
 #[derive(Clone)]
 pub(super) struct Rule {
+    /// As the manifest has it.
+    text: String,
     exact: Pattern,
     below: Pattern,
 }
@@ -73,6 +75,7 @@ pub(super) struct Rule {
 impl Rule {
     pub(super) fn new(text: &str) -> Self {
         Rule {
+            text: text.to_owned(),
             exact: Pattern::new(text),
             below: Pattern::new(&format!("{}/*", text.trim_end_matches('/'))),
         }
@@ -91,6 +94,27 @@ impl Route {
 
     /// The path for the upstream, unless a rule denies it.
     pub fn rewrite(&self, received: &str, decoded: &str) -> Result<Rewritten, Refusal> {
+        let path = self.new_path(received, decoded)?;
+        match self.denied_by(&path.decoded) {
+            Some(_) => Err(Refusal::PathDenied),
+            None => Ok(path),
+        }
+    }
+
+    /// Of a path that [`Route::rewrite`] denies: what the upstream would have got, and the pattern
+    /// that denies it.
+    pub fn denial(&self, received: &str, decoded: &str) -> Option<(String, &str)> {
+        let path = self.new_path(received, decoded).ok()?;
+        let rule = self.denied_by(&path.decoded)?;
+        Some((self.with_base(&path.path), rule))
+    }
+
+    /// A rewritten path as the upstream gets it, below the path of `base_url`.
+    pub fn with_base(&self, path: &str) -> String {
+        format!("{}{path}", self.base_path)
+    }
+
+    fn new_path(&self, received: &str, decoded: &str) -> Result<Rewritten, Refusal> {
         let prefix = if self.strip { self.prefix.as_str() } else { "" };
         let mut path = rewrite::strip(received, decoded, prefix)?;
         if let Some((from, to)) = &self.replace {
@@ -98,24 +122,27 @@ impl Route {
             // Checked again: with '/api' replaced by '', '/api../x' has become '/../x'.
             path.decoded = path::normalise(&path.path)?.into_owned();
         }
-        if self.denies(&path.decoded) {
-            return Err(Refusal::PathDenied);
-        }
         Ok(path)
     }
 
-    /// A path is denied if any of its readings is: as it is, decoded once more, and each of these
-    /// as a server reads it that removes `;x` from every segment.
-    fn denies(&self, path: &str) -> bool {
+    /// The rule that denies a path. One is enough that covers one of its readings: as it is,
+    /// decoded once more, and each of these as a server reads it that removes `;x` from every
+    /// segment.
+    fn denied_by(&self, path: &str) -> Option<&str> {
         if self.deny.is_empty() {
-            return false;
+            return None;
         }
-        let covered = |path: &str| self.deny.iter().any(|rule| rule.covers(path));
-        let denied = |path: &str| {
+        let covering = |path: &str| self.deny.iter().find(|rule| rule.covers(path));
+        let denying = |path: &str| {
             let is_lax = path.contains([';', '\\']) || path.contains("//");
-            covered(path) || (is_lax && covered(&path::without_parameters(path)))
+            let as_lax = || match is_lax {
+                true => covering(&path::without_parameters(path)),
+                false => None,
+            };
+            covering(path).or_else(as_lax)
         };
-        denied(path) || path::decoded_again(path).is_some_and(|again| denied(&again))
+        let again = || denying(&path::decoded_again(path)?);
+        denying(path).or_else(again).map(|rule| rule.text.as_str())
     }
 
     /// Whether the caller's own Authorization header is sent on instead of the route's credential.

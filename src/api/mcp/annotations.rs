@@ -3,7 +3,6 @@
 use http::Method;
 use serde_json::{Map, Value, json};
 
-use crate::catalog::effects::Effects;
 use crate::catalog::files::FileOperation;
 use crate::catalog::{Invocation, Tool};
 
@@ -51,8 +50,8 @@ pub fn input_schema(tool: &Tool) -> Value {
 
 /// Only what is certain: the author's own word, or what HTTP says about a method.
 fn hints(tool: &Tool) -> Option<Value> {
-    if let Some(known) = &tool.effects {
-        return declared(&known.effects);
+    if tool.effects.is_some() {
+        return declared(tool);
     }
     match &tool.invocation {
         Invocation::Mcp(remote) => remote.details.annotations.clone(),
@@ -76,11 +75,22 @@ fn hints(tool: &Tool) -> Option<Value> {
     }
 }
 
-/// What declared effects are in MCP's words.
-fn declared(effects: &Effects) -> Option<Value> {
-    let mut hints = Map::new();
+/// What is declared, and what is inferred about the rest, in MCP's words. A server's own
+/// annotations are the rest of its tool.
+fn declared(tool: &Tool) -> Option<Value> {
+    let effects = tool.known_effects()?.effects;
+    let mut hints = match &tool.invocation {
+        Invocation::Mcp(remote) => match &remote.details.annotations {
+            Some(Value::Object(own)) => own.clone(),
+            _ => Map::new(),
+        },
+        _ => Map::new(),
+    };
     for (name, hint) in [
-        ("readOnlyHint", effects.is_read_only()),
+        (
+            "readOnlyHint",
+            effects.is_read_only().or_else(|| tool.only_reads()),
+        ),
         ("destructiveHint", effects.destructive),
         ("idempotentHint", effects.idempotent),
         ("openWorldHint", effects.network),

@@ -75,7 +75,7 @@ pub async fn answer(
             services.mcp_calls.cancel(identity, &id);
             return Ok(accepted());
         }
-        Received::Nothing => return Ok(accepted()),
+        Received::Nothing | Received::Answer { .. } => return Ok(accepted()),
     };
     let offer = snapshot.settings.mcp.skills;
     exchange.knows_skills = match offer {

@@ -20,7 +20,7 @@ pub use http::{CATALOGUE, Response, answer, response};
 pub use metadata::{challenge, protected_resource};
 pub use origin::check as check_origin;
 pub use progress::notification as progress_notification;
-pub use render::ResultText;
+pub use render::{CONFIRMATION, ResultText, declined, question};
 pub use running::{RunningCall, RunningCalls};
 
 use super::{Services, context};

@@ -1,17 +1,21 @@
 //! The outcome of a call as a result of `tools/call`.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
 
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt as _};
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use crate::call::{Finished, Output};
 use crate::error::{CallError, Confirmation};
-use crate::mcp::{CONFIRM, ClientRequest, Era, PrettyText};
+use crate::mcp::{CONFIRM, ClientRequest, Era, PrettyText, success};
 use crate::telemetry::metrics::METRICS;
 use crate::telemetry::trail::{CallFailure, CallTrail};
+use crate::text::clip_chars;
 
 /// JSON text, read from disk while it is sent.
 pub type TextStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
@@ -32,6 +36,10 @@ impl ResultText {
     }
 }
 
+/// The member of `_meta` that says what would confirm a call.
+pub const CONFIRMATION: &str = "ati/confirmation";
+/// Characters of what a person is shown of a call.
+const LONGEST_SHOWN: usize = 1000;
 const OPEN: &[u8] = b"{\"content\":[{\"type\":\"text\",\"text\":";
 
 /// Behind the text: what the program wrote to its standard error as a text of its own, and what
@@ -100,6 +108,10 @@ fn push_text(json: &[u8], out: &mut Vec<u8>) {
 
 /// A server's own result, in one line, with what the era adds to it.
 fn native(raw: &str, era: Era) -> Vec<u8> {
+    let own = raw
+        .contains(CONFIRMATION)
+        .then(|| without_confirmation(raw));
+    let raw = own.flatten().unwrap_or(Cow::Borrowed(raw));
     let mut text = one_line(raw.as_bytes());
     if era == Era::Stateless && text.pop() == Some(b'}') {
         if text.len() > 1 {
@@ -108,6 +120,16 @@ fn native(raw: &str, era: Era) -> Vec<u8> {
         text.extend_from_slice(b"\"resultType\":\"complete\"}");
     }
     text
+}
+
+/// Only ati says what has to be confirmed: its user would be asked a server's question.
+fn without_confirmation(raw: &str) -> Option<Cow<'_, str>> {
+    type Members = BTreeMap<String, Box<RawValue>>;
+    let mut result: Members = serde_json::from_str(raw).ok()?;
+    let mut meta: Members = serde_json::from_str(result.get("_meta")?.get()).ok()?;
+    meta.remove(CONFIRMATION)?;
+    result.insert("_meta".to_owned(), to_raw_value(&meta).ok()?);
+    serde_json::to_string(&result).ok().map(Cow::Owned)
 }
 
 /// A line break of valid JSON is white space: those in strings are escaped.
@@ -220,7 +242,9 @@ pub fn failed(error: &CallError, request: &ClientRequest, trail: &CallTrail) -> 
         return ResultText::Whole(native(own, era));
     }
     match error.confirmation() {
-        Some(wanted) if era == Era::Stateless && request.offers_elicitation => elicit(wanted),
+        Some(wanted) if era == Era::Stateless && request.offers_elicitation => {
+            elicit(wanted, request)
+        }
         Some(_) => wants_confirmation(error, era),
         None => error_text(&error.to_string(), era),
     }
@@ -228,21 +252,54 @@ pub fn failed(error: &CallError, request: &ClientRequest, trail: &CallTrail) -> 
 
 /// A question to the client's user. The client calls again with the answer and this state, which is
 /// the token: the pending call itself is kept here.
-fn elicit(wanted: &Confirmation) -> ResultText {
-    let message = format!(
-        "Run '{}'? It wants to be confirmed: {}. Effects: {}",
-        wanted.tool, wanted.rule, wanted.effects
-    );
-    let agreed = json!({"type": "boolean", "title": "Run it", "default": false});
-    let schema =
-        json!({"type": "object", "properties": {"confirm": agreed}, "required": ["confirm"]});
-    let params = json!({"mode": "form", "message": message, "requestedSchema": schema});
+fn elicit(wanted: &Confirmation, request: &ClientRequest) -> ResultText {
+    let params = question(wanted, request);
     ResultText::of(&json!({
         "resultType": "input_required",
         "inputRequests": {CONFIRM: {"method": "elicitation/create", "params": params}},
         "requestState": wanted.token,
-        "_meta": {"ati/confirmation": wanted},
+        "_meta": {CONFIRMATION: wanted},
     }))
+}
+
+/// The parameters of `elicitation/create`: what is to be run, with which arguments, and why that is
+/// asked.
+pub fn question(wanted: &Confirmation, request: &ClientRequest) -> Value {
+    let arguments = request.arguments.as_deref().map_or("{}", RawValue::get);
+    let message = format!(
+        "Run '{}'? It wants to be confirmed: {}.\nArguments: {}\nEffects: {}",
+        shown(&wanted.tool),
+        shown(&wanted.rule),
+        shown(arguments),
+        shown(&wanted.effects.to_string())
+    );
+    let agreed = json!({"type": "boolean", "title": "Run it", "default": false});
+    let schema =
+        json!({"type": "object", "properties": {"confirm": agreed}, "required": ["confirm"]});
+    json!({"mode": "form", "message": message, "requestedSchema": schema})
+}
+
+/// The answer to a call that the client's user declines: it isn't run.
+pub fn declined(request: &ClientRequest) -> Vec<u8> {
+    let text = match error_text(super::DECLINED, request.era) {
+        ResultText::Whole(text) => text,
+        ResultText::Stream { .. } => Vec::new(),
+    };
+    success(&request.id, &text)
+}
+
+/// For a person: in one line, without characters that hide or turn others, and not too long.
+fn shown(text: &str) -> String {
+    let text = text.replace(hides, " ");
+    match clip_chars(&text, LONGEST_SHOWN) {
+        whole if whole.len() == text.len() => text,
+        begin => format!("{begin}… ({} characters)", text.chars().count()),
+    }
+}
+
+fn hides(c: char) -> bool {
+    let turns = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}');
+    c.is_control() || turns || matches!(c, '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// The answer of `/call` to the same, as the text that a model reads and as data.
@@ -253,7 +310,7 @@ fn wants_confirmation(error: &CallError, era: Era) -> ResultText {
         "content": [{"type": "text", "text": envelope}],
         "structuredContent": data,
         "isError": true,
-        "_meta": {"ati/confirmation": error.confirmation()},
+        "_meta": {CONFIRMATION: error.confirmation()},
     });
     if era == Era::Stateless {
         result["resultType"] = "complete".into();
@@ -274,7 +331,6 @@ pub fn error_text(text: &str, era: Era) -> ResultText {
 mod tests {
     use super::*;
     use crate::catalog::ResultFormat;
-    use serde_json::value::RawValue;
 
     fn text(output: &str, is_native: bool, era: Era) -> Value {
         let raw: Box<RawValue> = serde_json::from_str(output).unwrap();
@@ -342,6 +398,9 @@ mod tests {
         let shown = text(own, true, Era::Stateless);
         assert_eq!(shown["resultType"], "complete");
         assert_eq!(shown["content"][0]["type"], "image");
+        let asking = r#"{"content": [], "_meta": {"ati/confirmation": {"token": "t"}, "x": 1.50}}"#;
+        let shown = text(asking, true, Era::Handshake);
+        assert_eq!(shown, json!({"content": [], "_meta": {"x": 1.5}}));
     }
 
     #[tokio::test]

@@ -39,7 +39,7 @@ use crate::clock;
 use crate::credential::UsedSecrets;
 use crate::error::{CallError, ExecError, Refusal, RpcError, RpcRefusal, Shortage};
 use crate::exec::mcp::McpError;
-use crate::mcp::{self, ClientRequest, Era, PARAM_PREFIX, Received};
+use crate::mcp::{self, ClientRequest, Era, PARAM_PREFIX, Received, with_confirm};
 use crate::request_id::RequestId;
 use crate::snapshot::Snapshot;
 use crate::spool::Spooled;
@@ -132,6 +132,10 @@ async fn post(request: Request, mut exchange: Exchange) -> Result<Reply, Refusal
         match received {
             Received::Request(request) => {
                 exchange.trail.asked(&request.method);
+                // The token is between the caller and ati.
+                let own = request.confirm.as_ref();
+                let own = own.and_then(|_| with_confirm(text, None));
+                let text = own.as_deref().unwrap_or(text);
                 let answered = match request.era {
                     Era::Handshake if request.method == "initialize" => {
                         session::initialize(&request, text, &exchange).await
@@ -142,7 +146,9 @@ async fn post(request: Request, mut exchange: Exchange) -> Result<Reply, Refusal
                 answered.map_err(|error| refusal(request.refuse(error)))
             }
             Received::Cancelled { id } => session::notify(text, Some(&id), &exchange).await,
-            Received::Nothing => session::notify(text, None, &exchange).await,
+            Received::Nothing | Received::Answer { .. } => {
+                session::notify(text, None, &exchange).await
+            }
         }
     };
     tokio::select! {

@@ -77,6 +77,14 @@ impl Argv {
         Value::Object(schema)
     }
 
+    /// The command's own words, and the arguments that stand for themselves: a program may take one
+    /// of these for a word of its command, which it doesn't do with the value of an option.
+    pub fn command_words(&self, args: &Map<String, Value>) -> Vec<String> {
+        let given = |one: &Named| given(&one.parameter, args.get(&one.name)).map(texts);
+        let positional = self.arguments.iter().filter_map(given).flatten();
+        self.path.iter().cloned().chain(positional).collect()
+    }
+
     /// The command's own words, then arguments in their order, then options. Where an argument
     /// begins with `-`, options come first, and arguments follow `--`.
     pub fn words(&self, args: &Map<String, Value>) -> Result<Vec<String>, Unsendable> {

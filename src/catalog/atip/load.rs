@@ -84,6 +84,7 @@ pub fn load(
         let effects = KnownEffects {
             effects: command.effects.clone(),
             source,
+            inferred: Vec::new(),
         };
         let effects = Some(effects).filter(|known| !known.effects.is_empty());
         tools.push(Tool::of_command(

@@ -133,6 +133,14 @@ impl Template {
         names.into_iter()
     }
 
+    /// The words behind the program that every call has, up to the first parameter or option: the
+    /// command, as in `repo delete`.
+    pub fn command(&self) -> String {
+        let words = self.words.iter().skip(1).map_while(Word::plain);
+        let words = words.take_while(|word| !word.starts_with('-'));
+        words.collect::<Vec<_>>().join(" ")
+    }
+
     /// The words that have no parameter, for a name.
     pub fn plain_words(&self) -> impl Iterator<Item = &str> {
         self.words.iter().filter_map(Word::plain)

@@ -24,6 +24,8 @@ const LONGEST_NAME: usize = 100;
 #[derive(Debug)]
 pub struct CmpInvocation {
     pub intent: Intent,
+    /// The words that its program is always given first.
+    pub command: String,
     pub domain: String,
     /// Programs here come before those of PATH.
     pub bin: Option<PathBuf>,
@@ -141,10 +143,12 @@ fn of_intent(intent: Intent, own: &str, tool: &CmpTool, provider: &Arc<Provider>
                 Some(_) => Source::Community,
                 None => Source::Native,
             },
+            inferred: Vec::new(),
         }),
         invocation: Invocation::Cmp(Arc::new(CmpInvocation {
             bin: tool.bin(),
             domain: tool.domain.clone(),
+            command: intent.command.command(),
             intent,
         })),
         name,

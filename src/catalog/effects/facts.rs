@@ -2,18 +2,28 @@
 
 use std::time::Duration;
 
-use super::{Effects, Input, KnownEffects, inferred, parse_time};
+use super::{Effects, Input, KnownEffects, concluded_of, parse_time};
 use crate::catalog::{Handler, Invocation, Tool};
 use crate::policy::{Facts, Flag, Named, Test};
 
 impl Tool {
-    /// What is known about its effects, declared or inferred.
+    /// What is known about its effects: what is declared, and what ati concludes about the others.
     pub fn facts(&self) -> Facts {
-        match &self.effects {
-            Some(known) => of(known),
-            None => inferred(&self.invocation)
-                .as_ref()
-                .map_or_else(Facts::default, of),
+        let declared = self.effects.as_ref().map_or_else(Facts::default, of);
+        let Some(concluded) = concluded_of(&self.invocation) else {
+            return declared;
+        };
+        let fill = |facts: Facts, (flag, value)| facts.with_inferred(flag, value);
+        concluded.flags().into_iter().fold(declared, fill)
+    }
+
+    /// The same as [`Tool::facts`], in ATIP's words.
+    pub fn known_effects(&self) -> Option<KnownEffects> {
+        let concluded = concluded_of(&self.invocation);
+        match (self.effects.clone(), concluded) {
+            (Some(declared), Some(concluded)) => Some(declared.with_inferred(&concluded)),
+            (Some(declared), None) => Some(declared),
+            (None, concluded) => concluded.map(KnownEffects::concluded),
         }
     }
 
@@ -41,7 +51,12 @@ impl Tool {
             (Invocation::Atip(command), Handler::Atip(atip)) => {
                 (Some(atip.name()), command.command.as_str())
             }
+            (Invocation::Cmp(cmp), _) => {
+                let program = cmp.intent.command.program();
+                (Some(base_name(program)), cmp.command.as_str())
+            }
             (Invocation::Cli, _) => (provider.cli().map(|cli| base_name(&cli.command)), ""),
+            // What the script of a Runfile runs isn't known.
             _ => (None, ""),
         };
         Named {
@@ -60,31 +75,45 @@ fn base_name(command: &str) -> &str {
 
 fn of(known: &KnownEffects) -> Facts {
     let effects = &known.effects;
-    let files = effects.filesystem.as_ref();
-    let listed = |list: &Vec<String>| (!list.is_empty()).then_some(true);
-    let cost = effects.cost.as_ref();
     let facts = Facts {
-        cost: cost.and_then(|cost| cost.estimate),
+        cost: effects.cost.as_ref().and_then(|cost| cost.estimate),
         duration: longest(effects),
         trust: known.source.trust(),
-        is_declared: known.is_declared(),
         ..Facts::default()
     };
-    facts
-        .with(Flag::Network, effects.network)
-        .with(Flag::Subprocess, effects.subprocess)
-        .with(Flag::Idempotent, effects.idempotent)
-        .with(Flag::Reversible, effects.reversible)
-        .with(Flag::Destructive, effects.destructive)
-        .with(Flag::Confirm, effects.confirm)
-        .with(Flag::Creates, listed(&effects.creates))
-        .with(Flag::Modifies, listed(&effects.modifies))
-        .with(Flag::Deletes, listed(&effects.deletes))
-        .with(Flag::Billable, cost.and_then(|cost| cost.billable))
-        .with(Flag::FilesRead, files.and_then(|files| files.read))
-        .with(Flag::FilesWritten, files.and_then(|files| files.write))
-        .with(Flag::FilesDeleted, files.and_then(|files| files.delete))
-        .with(Flag::Interactive, is_interactive(effects))
+    let add = |facts: Facts, (flag, value)| match known.declares(flag) {
+        true => facts.with(flag, value),
+        false => facts.with_inferred(flag, value),
+    };
+    effects.flags().into_iter().fold(facts, add)
+}
+
+impl Effects {
+    /// What is there or not.
+    pub fn flag(&self, flag: Flag) -> Option<bool> {
+        let files = self.filesystem.as_ref();
+        let listed = |list: &Vec<String>| (!list.is_empty()).then_some(true);
+        match flag {
+            Flag::Network => self.network,
+            Flag::Subprocess => self.subprocess,
+            Flag::Idempotent => self.idempotent,
+            Flag::Reversible => self.reversible,
+            Flag::Destructive => self.destructive,
+            Flag::Confirm => self.confirm,
+            Flag::Creates => listed(&self.creates),
+            Flag::Modifies => listed(&self.modifies),
+            Flag::Deletes => listed(&self.deletes),
+            Flag::Billable => self.cost.as_ref().and_then(|cost| cost.billable),
+            Flag::FilesRead => files.and_then(|files| files.read),
+            Flag::FilesWritten => files.and_then(|files| files.write),
+            Flag::FilesDeleted => files.and_then(|files| files.delete),
+            Flag::Interactive => is_interactive(self),
+        }
+    }
+
+    pub fn flags(&self) -> [(Flag, Option<bool>); Flag::ALL.len()] {
+        Flag::ALL.map(|flag| (flag, self.flag(flag)))
+    }
 }
 
 fn is_interactive(effects: &Effects) -> Option<bool> {

@@ -1,21 +1,21 @@
-//! What can be concluded about a tool whose author has declared no effects.
+//! What can be concluded about a tool where its author has declared nothing.
 
 use http::Method;
 use serde_json::Value;
 
-use super::{Effects, KnownEffects, Source};
+use super::Effects;
 use crate::catalog::Invocation;
 use crate::catalog::files::FileOperation;
 
 /// By what HTTP says about a method, or by the annotations of an MCP server: those are hints for a
 /// user interface, which a server may get wrong or lie about. None where nothing is known, as of a
 /// program.
-pub fn inferred(invocation: &Invocation) -> Option<KnownEffects> {
+pub fn concluded_of(invocation: &Invocation) -> Option<Effects> {
     let over_network = Effects {
         network: Some(true),
         ..Effects::default()
     };
-    let effects = match invocation {
+    Some(match invocation {
         Invocation::Http(http) => match http.method {
             Method::GET => Effects {
                 idempotent: Some(true),
@@ -47,10 +47,6 @@ pub fn inferred(invocation: &Invocation) -> Option<KnownEffects> {
         Invocation::Cli | Invocation::Atip(_) | Invocation::Cmp(_) | Invocation::Runfile(_) => {
             return None;
         }
-    };
-    Some(KnownEffects {
-        effects,
-        source: Source::Inferred,
     })
 }
 

@@ -123,6 +123,7 @@ fn of_function(
             ..Effects::default()
         },
         source: Source::Native,
+        inferred: Vec::new(),
     };
     Tool {
         metrics: METRICS.tool(&provider.name, &name),

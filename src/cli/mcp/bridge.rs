@@ -122,22 +122,22 @@ impl Bridge {
         Ok(remote.send(post).await)
     }
 
-    /// Passes an answer on: a body as one line, an event stream event by event.
+    /// The answer as one line. What comes before it in an event stream is passed on.
     async fn relay(
         &self,
         request: &ClientRequest,
         response: reqwest::Response,
         client: &Client,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Vec<u8>>, Failure> {
         let is = |kind: &str| {
             let content = response.headers().get(CONTENT_TYPE);
             content.is_some_and(|content| content.as_bytes().starts_with(kind.as_bytes()))
         };
         if is("text/event-stream") {
-            return relay_events(request, response, client).await;
+            return relay_events(request, response, client).await.map(Some);
         }
         if response.status() == 202 {
-            return Ok(());
+            return Ok(None);
         }
         if !is("application/json") || response.status() == 503 {
             return Err(Remote::refused(response).await);
@@ -170,8 +170,7 @@ impl Bridge {
         if matches!(request.method.as_str(), "initialize" | "server/discover") {
             answer = self.announce(answer);
         }
-        client.send(answer).await;
-        Ok(())
+        Ok(Some(answer))
     }
 
     /// The proxy tells no changes, and this bridge does.
@@ -247,7 +246,7 @@ async fn relay_events(
     request: &ClientRequest,
     response: reqwest::Response,
     client: &Client,
-) -> Result<(), Failure> {
+) -> Result<Vec<u8>, Failure> {
     let events = bounded_events(response.bytes_stream(), LONGEST_ANSWER);
     let mut events = std::pin::pin!(SseStream::from_bytes_stream(events));
     while let Some(event) = events.next().await {
@@ -255,10 +254,7 @@ async fn relay_events(
         let mut line = data.into_bytes();
         line.retain(|byte| !matches!(byte, b'\n' | b'\r'));
         match Message::read(request, line) {
-            Message::Answer(answer) => {
-                client.send(answer).await;
-                return Ok(());
-            }
+            Message::Answer(answer) => return Ok(answer),
             Message::Other(line) if line.is_empty() => {}
             Message::Other(line) => client.send(line).await,
         }
@@ -279,18 +275,23 @@ fn broke_off() -> Failure {
 }
 
 impl Server for Bridge {
-    async fn answer(self: Arc<Self>, request: ClientRequest, line: Vec<u8>, client: Client) {
+    async fn answer(
+        &self,
+        request: &ClientRequest,
+        line: &[u8],
+        client: &Client,
+    ) -> Option<Vec<u8>> {
         let answered = async {
-            let response = self.post(&request, &line).await?;
-            self.notice(&response, &client).await;
-            self.relay(&request, response, &client).await
+            let response = self.post(request, line).await?;
+            self.notice(&response, client).await;
+            self.relay(request, response, client).await
         };
-        if let Err(failure) = answered.await {
+        answered.await.unwrap_or_else(|failure| {
             let hint = failure.hint.as_deref();
             let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
             let error = RpcError::Busy(failure.one_line() + &hint);
-            client.send(request.refuse(error).body()).await;
-        }
+            Some(request.refuse(error).body())
+        })
     }
 
     async fn watch(self: Arc<Self>, client: Client) {

@@ -183,7 +183,7 @@ fn with_keys(snapshot: Snapshot) -> Snapshot {
 }
 
 impl Server for LocalServer {
-    async fn answer(self: Arc<Self>, request: ClientRequest, _: Vec<u8>, client: Client) {
+    async fn answer(&self, request: &ClientRequest, _: &[u8], client: &Client) -> Option<Vec<u8>> {
         let exchange = Exchange {
             snapshot: self.current.load_full(),
             services: self.services.clone(),
@@ -208,8 +208,8 @@ impl Server for LocalServer {
                 client.try_send(mcp::progress_notification(token, progress).into_bytes());
             }
         };
-        let answered = mcp::respond(&request, &exchange, Some(&show)).await;
-        let text = match mcp::response(&request, answered) {
+        let answered = mcp::respond(request, &exchange, Some(&show)).await;
+        let text = match mcp::response(request, answered) {
             Response::Whole(text) => Ok(text),
             Response::Stream { mut text, .. } => {
                 let mut whole = Vec::new();
@@ -222,14 +222,10 @@ impl Server for LocalServer {
                 }
             }
         };
-        match text {
-            Ok(text) => client.send(text).await,
-            Err(e) => {
-                warn!(error = %e, "a result can't be read back from disk");
-                let error = crate::error::RpcError::Internal;
-                client.send(request.refuse(error).body()).await;
-            }
-        }
+        Some(text.unwrap_or_else(|e| {
+            warn!(error = %e, "a result can't be read back from disk");
+            request.refuse(crate::error::RpcError::Internal).body()
+        }))
     }
 
     async fn watch(self: Arc<Self>, client: Client) {

@@ -1,6 +1,7 @@
 //! `ati mcp`: the tools as an MCP server over standard streams.
 
 mod bridge;
+mod elicitation;
 mod input;
 mod local;
 mod long_line;

@@ -3,15 +3,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, Id, JoinSet};
 
+use super::elicitation;
 use super::input::{self, Line};
 use crate::cli::output;
 use crate::error::{RpcError, RpcRefusal};
@@ -28,13 +29,13 @@ const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// What answers the requests of the client.
 pub trait Server: Send + Sync + 'static {
-    /// `line` is the request as it was read.
+    /// `line` is the request as it was read. None where it is answered by no message.
     fn answer(
-        self: Arc<Self>,
-        request: ClientRequest,
-        line: Vec<u8>,
-        client: Client,
-    ) -> impl Future<Output = ()> + Send;
+        &self,
+        request: &ClientRequest,
+        line: &[u8],
+        client: &Client,
+    ) -> impl Future<Output = Option<Vec<u8>>> + Send;
 
     /// Runs next to the requests, and tells the client when the tools have changed.
     fn watch(self: Arc<Self>, client: Client) -> impl Future<Output = ()> + Send;
@@ -54,11 +55,79 @@ pub struct Client {
 struct ClientState {
     /// It has made the handshake, so that it can be sent notifications.
     initialized: AtomicBool,
+    /// It has said in its handshake that it can ask its user.
+    can_ask: AtomicBool,
+    questions: Mutex<Questions>,
+    serial: AtomicU64,
     /// Ids of `subscriptions/listen`, by which clients of the stateless era ask for notifications.
     subscriptions: Mutex<Vec<Box<RawValue>>>,
 }
 
+/// Requests to the client that it hasn't answered, by their id.
+#[derive(Default)]
+struct Questions {
+    open: HashMap<String, oneshot::Sender<Value>>,
+    /// The input has ended: there will be no answers.
+    ended: bool,
+}
+
+/// A question is forgotten with the request that it is about.
+struct OpenQuestion<'a> {
+    id: String,
+    questions: &'a Mutex<Questions>,
+}
+
+impl Drop for OpenQuestion<'_> {
+    fn drop(&mut self) {
+        self.questions.lock().open.remove(&self.id);
+    }
+}
+
 impl Client {
+    /// Whether it can ask its user.
+    pub fn can_ask(&self) -> bool {
+        self.state.can_ask.load(Ordering::Acquire)
+    }
+
+    /// The result of a request to the client. None where it has none, or ends.
+    pub async fn ask(&self, method: &str, params: &Value) -> Option<Value> {
+        let serial = self.state.serial.fetch_add(1, Ordering::Relaxed);
+        let id = format!("ati-{serial}");
+        let (sender, answer) = oneshot::channel();
+        {
+            let mut questions = self.state.questions.lock();
+            if questions.ended {
+                return None;
+            }
+            questions.open.insert(id.clone(), sender);
+        }
+        let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        let _open = OpenQuestion {
+            id,
+            questions: &self.state.questions,
+        };
+        self.send(message.to_string().into_bytes()).await;
+        answer.await.ok()
+    }
+
+    /// The client's answer to a question. An error is none.
+    fn answered(&self, id: &RawValue, line: &[u8]) {
+        let id: Option<String> = serde_json::from_str(id.get()).ok();
+        let asked = id.and_then(|id| self.state.questions.lock().open.remove(&id));
+        let answer = serde_json::from_slice::<Value>(line).ok();
+        let result = answer.map(|mut answer| answer["result"].take());
+        if let (Some(asked), Some(result)) = (asked, result.filter(Value::is_object)) {
+            let _ = asked.send(result);
+        }
+    }
+
+    /// Questions are given up: the input has ended.
+    fn end_questions(&self) {
+        let mut questions = self.state.questions.lock();
+        questions.ended = true;
+        questions.open.clear();
+    }
+
     /// One message, without a line break.
     pub async fn send(&self, message: Vec<u8>) {
         let _ = self.lines.send(message).await;
@@ -138,6 +207,7 @@ pub async fn serve<S: Server>(server: S) {
             _ = &mut writer => return,
         }
     }
+    client.end_questions();
     // It has a hold of the client, as the requests have: the writer ends with the last of them.
     drop(watch);
     let finish = async { while requests.tasks.join_next().await.is_some() {} };
@@ -204,6 +274,7 @@ async fn receive<S: Server>(line: Line, server: &Arc<S>, client: &Client, reques
             client.unsubscribe(&id);
             return requests.cancel(&id);
         }
+        Ok(Received::Answer { id }) => return client.answered(&id, &line),
         Ok(Received::Nothing) => return,
         Err(refusal) => return client.send(refusal.body()).await,
     };
@@ -212,13 +283,20 @@ async fn receive<S: Server>(line: Line, server: &Arc<S>, client: &Client, reques
     }
     if request.method == "initialize" {
         client.state.initialized.store(true, Ordering::Release);
+        let can_ask = request.offers_elicitation;
+        client.state.can_ask.store(can_ask, Ordering::Release);
     }
     if requests.tasks.len() >= MOST_REQUESTS {
         let error = RpcError::Busy(format!("more than {MOST_REQUESTS} requests at a time"));
         return client.send(request.refuse(error).body()).await;
     }
     let id = request.id.clone();
-    let answer = server.clone().answer(*request, line, client.clone());
-    let task = requests.tasks.spawn(answer);
+    let (server, client) = (server.clone(), client.clone());
+    let task = requests.tasks.spawn(async move {
+        let answer = elicitation::answer(server.as_ref(), &request, &line, &client).await;
+        if let Some(answer) = answer {
+            client.send(answer).await;
+        }
+    });
     requests.ids.insert(task.id(), (id, task));
 }

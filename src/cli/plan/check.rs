@@ -10,7 +10,7 @@ use super::super::remote::Remote;
 use super::reference;
 use crate::assist::checked::{self, Misfit, Takes};
 use crate::assist::plan::{Plan, Step};
-use crate::catalog::effects::{Effects, KnownEffects, Source};
+use crate::catalog::effects::{Effects, Flag, KnownEffects, Source};
 use crate::catalog::json_reader::Findings;
 use crate::catalog::nearest::suggestion;
 use crate::catalog::schema::Schema;
@@ -144,12 +144,10 @@ fn check_step(at: usize, step: &Step, registry: &Registry<'_>) -> Result<Checked
 
 /// What its author says about a tool decides. This is the one place where a plan asks for it.
 fn wants_confirmation(known: &KnownEffects) -> Option<&'static str> {
-    let effects = &known.effects;
-    if !known.is_declared() {
-        None
-    } else if effects.destructive == Some(true) {
+    let declares = |flag| known.declares(flag) && known.effects.flag(flag) == Some(true);
+    if declares(Flag::Destructive) {
         Some("it destroys data")
-    } else if effects.confirm == Some(true) {
+    } else if declares(Flag::Confirm) {
         Some("its author wants each call to be confirmed")
     } else {
         None
@@ -210,12 +208,18 @@ fn of_answer(described: &Value) -> Described {
         _ => Takes::Arguments,
     };
     let declared = described.get("effects").filter(|value| value.is_object());
+    let inferred = described["effects_inferred"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let inferred = inferred.filter_map(|name| Flag::named(name.as_str()?));
     let effects = declared.map(|value| KnownEffects {
         effects: Effects::read(value, "", &mut Findings::default()),
         source: described["effects_source"]
             .as_str()
             .and_then(Source::named)
             .unwrap_or(Source::Org),
+        inferred: inferred.collect(),
     });
     let effects = effects.or_else(|| by_method(handler, described["method"].as_str()?));
     Described {
@@ -238,8 +242,5 @@ fn by_method(handler: &str, method: &str) -> Option<KnownEffects> {
         destructive,
         ..Effects::default()
     };
-    Some(KnownEffects {
-        effects,
-        source: Source::Inferred,
-    })
+    Some(KnownEffects::concluded(effects))
 }

@@ -197,6 +197,10 @@ impl Response {
         failure.status = Some(self.status);
         failure.request_id = self.request_id;
         failure.confirmation = self.confirmation();
+        failure.rule = match &failure.confirmation {
+            Some(wanted) => Some(wanted.rule.clone()),
+            None => self.rule(),
+        };
         failure
     }
 
@@ -214,6 +218,15 @@ impl Response {
         }
         let mut body: Value = serde_json::from_str(&self.body).ok()?;
         serde_json::from_value(body["confirmation"].take()).ok()
+    }
+
+    /// The rule of a policy that denied the call.
+    fn rule(&self) -> Option<String> {
+        if self.status != 403 {
+            return None;
+        }
+        let body: Value = serde_json::from_str(&self.body).ok()?;
+        body["rule"].as_str().map(str::to_owned)
     }
 
     fn kind(&self) -> (Code, Option<&'static str>) {

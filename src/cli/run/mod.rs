@@ -26,6 +26,7 @@ use crate::exec::Watcher;
 use files::Transfer;
 use given::Given;
 
+pub use files::{operation as file_operation, sent_arguments as file_arguments};
 pub use result::print as print_result;
 pub use suggest::unknown_tool;
 pub use usage::{brief, brief_of, is_program, quoted};
@@ -103,7 +104,7 @@ pub fn run(args: &Args, formats: [Format; 2], verbose: bool) -> Result<u8, Failu
         match done {
             Err(failure) => {
                 let name = args.words.first().map_or("", String::as_str);
-                confirm = Some(confirm::answer(failure, args.yes, name)?);
+                confirm = Some(confirm::answer(failure, args.yes, name, given.as_ref())?);
             }
             done => return done,
         }

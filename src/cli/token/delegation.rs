@@ -35,13 +35,15 @@ pub struct Delegation {
 
 impl Delegation {
     fn rules(&self) -> Rules {
-        Rules {
+        let given = Rules {
             auto_approve: None,
             require_confirmation: self.confirm.clone(),
             allowed_tools: Some(self.allow_tool.clone()).filter(|it| !it.is_empty()),
             denied_commands: self.deny_command.clone(),
             effect_restrictions: self.restrict.clone(),
-        }
+        };
+        // Of two restrictions on one effect, the narrower one.
+        Rules::default().and(&given)
     }
 
     /// Reads the lead's token where it comes from standard input, for a command that applies it

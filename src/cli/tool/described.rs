@@ -33,14 +33,22 @@ pub struct Described<'a> {
     pub skills: Vec<&'a str>,
     input_schema: &'a Value,
     examples: &'a [Value],
-    /// What its author says that it does, and who that is.
-    effects: Option<(Value, &'a str)>,
+    /// What it does, as far as that is known.
+    effects: Option<ShownEffects<'a>>,
     /// How it is used together with others.
     patterns: &'a [Value],
     /// The program behind the tool. A proxy keeps it to itself.
     command: Option<&'a str>,
     /// What the program says about itself, where it was asked.
     pub help_text: Option<String>,
+}
+
+struct ShownEffects<'a> {
+    effects: Value,
+    /// Who says so.
+    source: &'a str,
+    /// The names of those that no one says, and that ati has concluded.
+    inferred: Vec<&'a str>,
 }
 
 impl<'a> From<&'a Tool> for Described<'a> {
@@ -64,9 +72,11 @@ impl<'a> From<&'a Tool> for Described<'a> {
             input_schema: tool.input_schema(),
             examples: &tool.examples,
             patterns: tool.patterns(),
-            effects: tool
-                .shown_effects()
-                .map(|known| (json!(known.effects), known.source.name())),
+            effects: tool.shown_effects().map(|known| ShownEffects {
+                effects: json!(known.effects),
+                source: known.source.name(),
+                inferred: known.inferred_names(),
+            }),
             command: provider.cli().map(|cli| cli.command.as_str()),
             help_text: None,
         }
@@ -102,9 +112,10 @@ impl<'a> Described<'a> {
             input_schema: &answer["input_schema"],
             examples: list("examples"),
             patterns: list("patterns"),
-            effects: answer["effects"].is_object().then(|| {
-                let source = text("effects_source").unwrap_or_default();
-                (answer["effects"].clone(), source)
+            effects: answer["effects"].is_object().then(|| ShownEffects {
+                effects: answer["effects"].clone(),
+                source: text("effects_source").unwrap_or_default(),
+                inferred: texts("effects_inferred"),
             }),
             command: None,
             help_text: None,
@@ -168,9 +179,12 @@ impl<'a> Described<'a> {
             "skills": self.skills,
             "tags": self.tags,
         });
-        if let Some((effects, source)) = &self.effects {
-            info["effects"] = effects.clone();
-            info["effects_source"] = json!(source);
+        if let Some(known) = &self.effects {
+            info["effects"] = known.effects.clone();
+            info["effects_source"] = json!(known.source);
+            if !known.inferred.is_empty() {
+                info["effects_inferred"] = json!(known.inferred);
+            }
         }
         if !self.patterns.is_empty() {
             info["patterns"] = json!(self.patterns);
@@ -226,12 +240,15 @@ impl<'a> Described<'a> {
         line("Tags", &self.tags.join(", "));
         line("Hint", self.hint.unwrap_or_default());
         line("Skills", &self.skills.join(", "));
-        if let Some((effects, source)) = &self.effects {
-            let who = match *source {
+        if let Some(known) = &self.effects {
+            let mut who = match known.source {
                 "inferred" => "inferred".to_owned(),
                 source => format!("declared by: {source}"),
             };
-            line("Effects", &format!("{effects} ({who})"));
+            if !known.inferred.is_empty() {
+                who += &format!("; inferred: {}", known.inferred.join(", "));
+            }
+            line("Effects", &format!("{} ({who})", known.effects));
         }
         if !self.input_schema.is_null() {
             output::line("\nInput Schema:");

@@ -15,6 +15,9 @@ pub(in crate::config) struct RawPolicy {
     confirmation: Option<Duration>,
 }
 
+/// Seconds. What a person hasn't confirmed for a week is asked for again.
+const LONGEST: u64 = 7 * 24 * 3600;
+
 const RULES: [[&str; 2]; 5] = [
     ["auto_approve", "autoApprove"],
     ["require_confirmation", "requireConfirmation"],
@@ -48,9 +51,19 @@ impl RawSection for RawPolicy {
             }
         });
         let seconds: Option<u64> = section.take("confirmation_seconds");
-        if seconds == Some(0) {
-            section.problem("confirmation_seconds", "must be at least 1");
+        let camel: Option<u64> = section.take("confirmationSeconds");
+        let wrong = match (seconds, camel) {
+            (Some(_), Some(_)) => Some("it is there twice".to_owned()),
+            (seconds, camel) => match seconds.or(camel) {
+                Some(0) => Some("must be at least 1".to_owned()),
+                Some(long) if long > LONGEST => Some(format!("must be at most {LONGEST}, a week")),
+                _ => None,
+            },
+        };
+        if let Some(wrong) = wrong {
+            section.problem("confirmation_seconds", wrong);
         }
+        let seconds = seconds.or(camel);
         RawPolicy {
             rules,
             preset,

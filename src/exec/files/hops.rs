@@ -11,7 +11,7 @@ use super::arguments::{DownloadArgs, shown_url};
 use super::error::{DownloadFault, FilesError};
 use crate::egress::{EgressError, is_http_url};
 use crate::exec::ExecContext;
-use crate::exec::egress::{check, client, failed};
+use crate::exec::egress::{self, client, failed};
 
 const MOST_REDIRECTS: usize = 10;
 /// The longest URL that the HTTP client can send.
@@ -61,7 +61,7 @@ impl<'a> Hops<'a> {
         more: &HeaderMap,
     ) -> Result<(reqwest::Response, Hop), FilesError> {
         for _ in 0..=MOST_REDIRECTS {
-            self.admit(&hop.url)?;
+            admit(&hop.url, self.context)?;
             self.context.trail.attempt();
             let sent = self.client.execute(self.request(&hop, more)).await;
             let response = sent.map_err(|error| {
@@ -80,17 +80,6 @@ impl<'a> Hops<'a> {
             }
         }
         Err(DownloadFault::TooManyRedirects(MOST_REDIRECTS).into())
-    }
-
-    fn admit(&self, url: &Url) -> Result<(), FilesError> {
-        if url.as_str().len() > LONGEST_URL {
-            return Err(FilesError::InvalidUrl("it is too long"));
-        }
-        if !self.context.clients.downloads().allows(url) {
-            let host = url.host_str().unwrap_or_default();
-            return Err(FilesError::HostNotAllowed(host.to_owned()));
-        }
-        check(self.context.clients, url).map_err(|fault| blocked_shows(url, fault))
     }
 
     fn request(&self, hop: &Hop, more: &HeaderMap) -> reqwest::Request {
@@ -119,6 +108,22 @@ impl<'a> Hops<'a> {
             url,
         })
     }
+}
+
+/// Whether a download may ask its first hop, as far as its URL says.
+pub fn check(args: &DownloadArgs, context: ExecContext<'_>) -> Result<(), FilesError> {
+    admit(&args.url, context)
+}
+
+fn admit(url: &Url, context: ExecContext<'_>) -> Result<(), FilesError> {
+    if url.as_str().len() > LONGEST_URL {
+        return Err(FilesError::InvalidUrl("it is too long"));
+    }
+    if !context.clients.downloads().allows(url) {
+        let host = url.host_str().unwrap_or_default();
+        return Err(FilesError::HostNotAllowed(host.to_owned()));
+    }
+    egress::check(context.clients, url).map_err(|fault| blocked_shows(url, fault))
 }
 
 /// A blocked address is told with its URL, without what may be secret of it.

@@ -16,8 +16,9 @@ mod local;
 mod object;
 mod s3;
 
-pub use arguments::{DownloadArgs, UploadArgs, base_name, for_audit};
+pub use arguments::{DownloadArgs, UploadArgs, base_name, for_audit, shown_url};
 pub use content::{Content, Incoming, StoredFile, from_base64};
 pub use download::{Downloaded, download};
 pub use error::{DownloadFault, FilesError, UploadFault};
+pub use hops::check as check_download;
 pub use upload::{Target, Upload, upload};

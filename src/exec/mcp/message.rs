@@ -3,10 +3,12 @@
 
 use std::borrow::Cow;
 
-use rmcp::model::{ErrorData, ProgressNotificationParam, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{
+    ErrorData, ProgressNotificationParam, RequestId, ServerJsonRpcMessage, ServerResult,
+};
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::json;
 
@@ -106,7 +108,7 @@ pub fn classify(text: &[u8]) -> ServerMessage {
         },
         (None, Some(_)) => ServerMessage::Ignored,
         (Some(id), None) => match serde_json::from_slice(text) {
-            Ok(message) => ServerMessage::Message(Box::new(message)),
+            Ok(message) => ServerMessage::Message(Box::new(with_readable_hints(message, text))),
             Err(_) => error(id, NOT_UNDERSTOOD),
         },
         // An error without an id answers a request whose id the server couldn't read.
@@ -132,6 +134,49 @@ fn answer_line(id: &RequestId, method: &str) -> Vec<u8> {
     line
 }
 
+/// A list of tools that rmcp's types don't fit, because a hint of a tool is no true or false. Such
+/// a hint says nothing; the tools of the server are there all the same.
+fn with_readable_hints(mut message: ServerJsonRpcMessage, text: &[u8]) -> ServerJsonRpcMessage {
+    let ServerJsonRpcMessage::Response(answer) = &mut message else {
+        return message;
+    };
+    // What rmcp takes an answer for that fits nothing else.
+    let is_unknown = matches!(
+        answer.result,
+        ServerResult::CustomResult(_) | ServerResult::TaskAckResult(_)
+    );
+    if !is_unknown {
+        return message;
+    }
+    let Ok(mut list) = serde_json::from_slice::<Value>(text) else {
+        return message;
+    };
+    let mut list = list["result"].take();
+    if !list["tools"].is_array() {
+        return message;
+    }
+    for tool in list["tools"].as_array_mut().into_iter().flatten() {
+        let Some(tool) = tool.as_object_mut() else {
+            continue;
+        };
+        match tool.get_mut("annotations") {
+            Some(Value::Object(hints)) => hints.retain(|name, hint| match name.as_str() {
+                "title" => hint.is_string(),
+                name if name.ends_with("Hint") => hint.is_boolean(),
+                _ => true,
+            }),
+            Some(_) => {
+                tool.remove("annotations");
+            }
+            None => {}
+        }
+    }
+    if let Ok(list) = serde_json::from_value(list) {
+        answer.result = ServerResult::ListToolsResult(list);
+    }
+    message
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +192,32 @@ mod tests {
             ServerMessage::Progress(_) => "progress",
             ServerMessage::Ignored => "ignored",
             ServerMessage::Garbage => "garbage",
+        }
+    }
+
+    #[test]
+    fn hint_that_cannot_be_read_takes_no_tool_away() {
+        for end in ["", r#","resultType":"complete""#] {
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","id":1,"result":{{"tools":[
+                {{"name":"a","inputSchema":{{}},"annotations":{{"destructiveHint":"yes","readOnlyHint":false}}}},
+                {{"name":"b","inputSchema":{{}},"annotations":7}}]{end}}}}}"#
+            );
+            let ServerMessage::Message(message) = classify(text.as_bytes()) else {
+                panic!("no message");
+            };
+            let ServerJsonRpcMessage::Response(answer) = *message else {
+                panic!("no answer");
+            };
+            let ServerResult::ListToolsResult(list) = answer.result else {
+                panic!("no list: {:?}", answer.result);
+            };
+            let hints = list.tools[0].annotations.as_ref().unwrap();
+            assert_eq!(
+                (hints.destructive_hint, hints.read_only_hint),
+                (None, Some(false))
+            );
+            assert!(list.tools[1].annotations.is_none());
         }
     }
 

@@ -320,6 +320,9 @@ impl Session {
             params.cursor = cursor;
             let page = match self.service.list_tools(Some(params)).await {
                 Ok(page) => page,
+                Err(ServiceError::UnexpectedResponse) => {
+                    return Err(self.garbage("a list of tools that can't be read".to_owned()));
+                }
                 Err(error) => return Err(self.failure(&error).await),
             };
             let listed = page.tools;

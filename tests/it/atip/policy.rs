@@ -58,3 +58,39 @@ fn deletion_of_a_repository_runs_once_after_its_confirmation() {
     assert_eq!(words(&done.json()["result"]), ["repo", "delete", "o/r"]);
     assert_eq!(send().status, 403);
 }
+
+#[test]
+fn operator_that_adds_an_effect_takes_none_of_the_documents_back() {
+    let with = |effects: &str| {
+        let setup = Setup::new();
+        let gh = add_printer(setup.path(), "gh");
+        add_shim(setup.path(), "gh", &seed_gh());
+        let more = format!("[[tools]]\nname = 'gh:repo_delete'\neffects = {effects}\n");
+        let text = manifest("gh", &gh, &more);
+        setup.manifest("gh", &text).start()
+    };
+    let args = json!({"repository": "o/r"});
+    let proxy = with("{ cost = { estimate = 'low' } }");
+    let asked = proxy.call(None, "gh:repo_delete", args.clone());
+    assert_eq!(asked.status, 409, "{}", asked.text());
+    let wanted = &asked.json()["confirmation"];
+    assert_eq!(wanted["rule"], "declared.destructive");
+    let effects = json!({"network": true, "reversible": false, "destructive": true,
+                         "deletes": ["repository"], "cost": {"estimate": "low"}});
+    assert_eq!(wanted["effects"], effects);
+    let described = proxy.client().get("/tools/gh:repo_delete").json();
+    assert_eq!(described["effects"], effects);
+    // The rest is still the shim's word.
+    assert_eq!(described["effects_source"], "community");
+    let proxy = with("{ destructive = false }");
+    call(&proxy, "gh:repo_delete", args);
+}
+
+#[test]
+fn value_of_an_option_is_no_word_of_a_denied_command() {
+    let proxy = with_gh("[policy]\ndenied_commands = ['gh pr closed', 'gh pr 7']");
+    call(&proxy, "gh:pr_list", json!({"state": "closed"}));
+    let denied = proxy.call(None, "gh:pr_merge", json!({"number": 7}));
+    assert_eq!(denied.status, 403, "{}", denied.text());
+    assert_eq!(denied.json()["rule"], "policy.deniedCommands: gh pr 7");
+}

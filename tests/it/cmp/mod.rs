@@ -331,3 +331,54 @@ fn tool_that_cannot_be_read_is_a_warning_and_the_others_work() {
         "1"
     );
 }
+
+#[test]
+fn operator_that_adds_an_effect_takes_none_of_the_authors_back() {
+    let more = "[[tools]]\nname = 'delete_emails'\neffects = { network = true }\n";
+    let proxy = with_inboxd(CAPABILITY, more).start();
+    let ids = json!({"ids": ["1"]});
+    let asked = proxy.call(None, "inboxd:delete_emails", ids.clone());
+    assert_eq!(asked.status, 409, "{}", asked.text());
+    let wanted = &asked.json()["confirmation"];
+    assert_eq!(wanted["rule"], "declared.destructive");
+    assert_eq!(wanted["effects"]["network"], true);
+    let more = "[[tools]]\nname = 'delete_emails'\n\
+                effects = { destructive = false }\n";
+    let proxy = with_inboxd(CAPABILITY, more).start();
+    let done = proxy.call(None, "inboxd:delete_emails", ids);
+    assert_eq!(done.status, 200, "{}", done.text());
+}
+
+#[test]
+fn denied_command_is_seen_behind_an_intent() {
+    let capability = r#"{"intents": [
+        {"patterns": ["remove mail"], "command": "inbox mail delete {id}",
+         "params": {"id": {"type": "string", "required": true}}},
+        {"patterns": ["do it"], "command": "inbox mail --quiet {verb}",
+         "params": {"verb": {"type": "string", "required": true}}}
+    ]}"#;
+    let call = |conf: &str, tool: &str, args: Value| {
+        let proxy = with_inboxd(capability, "").conf(conf).start();
+        let answer = proxy.call(None, tool, args);
+        let rule = answer.json()["rule"].clone();
+        (answer.status, rule.as_str().unwrap_or_default().to_owned())
+    };
+    let (remove, other) = (
+        json!({"id": "1"}),
+        "[policy]\ndenied_commands = ['inbox mail send']",
+    );
+    for pattern in ["inbox", "inbox mail", "inbox mail delete"] {
+        let conf = format!("[policy]\ndenied_commands = ['{pattern}']");
+        let rule = format!("policy.deniedCommands: {pattern}");
+        let denied = call(&conf, "inboxd:remove_mail", remove.clone());
+        assert_eq!(denied, (403, rule));
+        let conf = format!("[policy]\nallowed_tools = ['{pattern}']");
+        let allowed = call(&conf, "inboxd:remove_mail", remove.clone());
+        assert_eq!(allowed.0, 200, "{pattern}");
+    }
+    assert_eq!(call(other, "inboxd:remove_mail", remove).0, 200);
+    // A value may be a word of the command.
+    let conf = "[policy]\ndenied_commands = ['inbox mail delete']";
+    assert_eq!(call(conf, "inboxd:do_it", json!({"verb": "delete"})).0, 403);
+    assert_eq!(call(conf, "inboxd:do_it", json!({"verb": "list"})).0, 200);
+}

@@ -6,6 +6,7 @@ mod checks;
 mod commands;
 mod down;
 mod faults;
+mod hints;
 mod hostile;
 mod listing;
 mod over_http;

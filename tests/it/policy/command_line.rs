@@ -79,3 +79,28 @@ fn arguments_of_standard_input_are_read_once() {
     let body = String::from_utf8(api.last().body).unwrap();
     assert!(body.contains("o/r"), "{body}");
 }
+
+#[test]
+fn denied_call_names_its_rule_for_scripts() {
+    let api = upstream();
+    let conf = "[policy]\neffect_restrictions = { destructive = false }\n";
+    let (signer, public) = crate::support::tokens::key_pair();
+    let proxy = setup(&api, conf).jwt(&public).start();
+    let rules = json!({"effectRestrictions": {"destructive": false}});
+    let token = delegated(&signer, "d", &rules);
+    let url = format!("http://{}", proxy.edge);
+    for (url, rule) in [
+        (Some(url), "policy.effectRestrictions.destructive"),
+        (None, "delegation.effectRestrictions.destructive"),
+    ] {
+        let mut command = command(&proxy.path(""));
+        command.envs(url.map(|url| ("ATI_PROXY_URL", url)));
+        command.env("ATI_JWT_PUBLIC_KEY", proxy.path("public.pem"));
+        command.env("ATI_SESSION_TOKEN", token.strip_prefix("Bearer ").unwrap());
+        let words = ["-J", "run", "gh:repo_delete", "--repo", "o/r"];
+        let denied = command.args(words).output().unwrap();
+        assert_eq!(denied.status.code(), Some(3), "{}", stderr(&denied));
+        assert_eq!(failure(&denied)["rule"], rule);
+    }
+    assert_eq!(api.received().len(), 0);
+}

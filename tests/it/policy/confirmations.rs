@@ -214,6 +214,10 @@ fn policy_that_cannot_be_read_does_not_start() {
             "[policy]\nconfirmation_seconds = 0",
             "policy.confirmation_seconds",
         ),
+        (
+            "[policy]\nconfirmationSeconds = 604801",
+            "policy.confirmation_seconds",
+        ),
     ] {
         let output = Setup::new().conf(conf).output();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

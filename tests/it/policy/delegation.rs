@@ -172,6 +172,15 @@ fn lead_agent_narrows_what_a_subagent_gets() {
         assert_eq!(refused.status.code(), Some(3), "{more:?}");
         assert!(stderr(&refused).contains(why), "{}", stderr(&refused));
     }
+    // Of two restrictions on one effect the narrower one is kept.
+    for costs in [["cost=low", "cost=high"], ["cost=high", "cost=low"]] {
+        let [one, two] = costs;
+        let twice = issue(&["--scope", "*", "--restrict", one, "--restrict", two]);
+        assert!(twice.status.success(), "{}", stderr(&twice));
+        let kept = claims(stdout(&twice).trim());
+        let kept = &kept["ati"]["delegation"]["effectRestrictions"];
+        assert_eq!(kept, &json!({"cost": "low"}));
+    }
     let bad = issue(&["--scope", "*", "--restrict", "destructive=true"]);
     assert_eq!(bad.status.code(), Some(2), "{}", stderr(&bad));
     let forged = issue(&["--scope", "tool:gh:x", "--lead", "a.b.c"]);

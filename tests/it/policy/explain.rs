@@ -207,6 +207,8 @@ fn explained_request_is_what_then_happens() {
         ("PUT", "/mcp"),
         ("GET", "/admin/keys"),
         ("GET", "/.well-known/jwks.json"),
+        ("GET", "http://[::1"),
+        ("CONNECT", "/api/v1"),
     ];
     let mut count = 0;
     for (method, url) in requests {
@@ -248,6 +250,31 @@ fn explained_request_is_what_then_happens() {
         }
     }
     assert!(count >= 60, "{count}");
+    // A body whose length can be read in two ways.
+    let two = [("transfer-encoding", "chunked"), ("content-length", "5")];
+    for (method, url) in [("GET", "/tools"), ("POST", "/tools"), ("GET", "/nope")] {
+        let headers: Value = two
+            .iter()
+            .map(|(n, v)| ((*n).to_owned(), json!(v)))
+            .collect();
+        let question = json!({"request": {"method": method, "url": url, "headers": headers}});
+        let asker = [
+            ("authorization", token.as_str()),
+            ("x-sandbox-signature", &sign("POST", "/explain")),
+        ];
+        let body = question.to_string();
+        let explained = proxy
+            .client()
+            .send("POST", "/explain", &asker, body.as_bytes());
+        let text = format!(
+            "{method} {url} HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\
+             content-length: 5\r\n\r\n0\r\n\r\n"
+        );
+        let mut client = proxy.client();
+        client.write(text.as_bytes());
+        let answer = client.read(false);
+        agree(&explained.json(), &answer, &format!("{method} {url}"));
+    }
     // A caller without proof learns nothing.
     let question = json!({"request": {"method": "GET", "url": "/api/x"}}).to_string();
     let unproved = proxy
@@ -268,7 +295,7 @@ fn command_explains_on_this_machine_and_asks_the_proxy() {
     let proxy = setup(&api, "[policy]\ndenied_commands = ['gh repo view']\n")
         .route(
             "api",
-            &api.url(),
+            &format!("{}/base", api.url()),
             "path_prefix = '/api'\ndeny_paths = ['/admin']",
         )
         .start();
@@ -317,6 +344,11 @@ fn command_explains_on_this_machine_and_asks_the_proxy() {
         (&asked["status"], &asked["rule"]),
         (&json!(403), &json!("path_denied"))
     );
+    // Which pattern denies it, and what the upstream would have got.
+    let steps = asked["steps"].as_array().unwrap();
+    let step = |name: &str| steps.iter().find(|step| step["step"] == name).unwrap();
+    assert_eq!(step("rewrite")["detail"], "/base/admin/x");
+    assert_eq!(step("deny")["pattern"], "/admin");
     let here = run(
         None,
         &[&denied[..], &["--conf", conf, "--enable-passthrough"]].concat(),

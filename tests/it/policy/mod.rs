@@ -4,8 +4,12 @@
 mod command_line;
 mod confirmations;
 mod delegation;
+mod elicitation;
 mod explain;
+mod explain_callers;
+mod merged;
 mod over_mcp;
+mod uploads;
 mod vocabulary;
 
 use ati::auth::token::{Claims, Signer};

@@ -61,6 +61,8 @@ fn denied_call_over_mcp_names_the_rule_and_the_list_has_its_mark() {
         json!({"name": "gh:repo_delete", "arguments": {"repo": "o/r"}}),
     );
     assert_eq!(denied["error"]["code"], -32001, "{denied}");
+    let rule = "policy.effectRestrictions.destructive";
+    assert_eq!(denied["error"]["data"], json!({"rule": rule}), "{denied}");
     let message = denied["error"]["message"].as_str().unwrap();
     assert!(
         message.contains("policy.effectRestrictions.destructive"),
@@ -113,12 +115,9 @@ fn client_that_can_ask_its_user_is_asked_and_runs_what_the_user_agrees_to() {
     assert_eq!(asked["resultType"], "input_required", "{asked}");
     let question = &asked["inputRequests"]["confirm"];
     assert_eq!(question["method"], "elicitation/create");
-    assert!(
-        question["params"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("gh:repo_delete")
-    );
+    let message = question["params"]["message"].as_str().unwrap();
+    assert!(message.contains("gh:repo_delete"), "{message}");
+    assert!(message.contains(r#"{"repo":"o/r"}"#), "{message}");
     let answered = |action: &str, content: Value| {
         let response = json!({"action": action, "content": content});
         call(

@@ -12,9 +12,11 @@ mod sink;
 use std::fs::File;
 use std::path::Path;
 
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::given::Given;
+use crate::call::payload::CONTENT;
 use crate::catalog::files::{FileOperation, PROVIDER};
 use crate::catalog::words::Words;
 use crate::cli::file_failure;
@@ -32,6 +34,35 @@ pub fn operation(name: &str) -> Option<FileOperation> {
     let own = name.strip_prefix(PROVIDER)?.strip_prefix([':', '_'])?;
     let mut all = FileOperation::ALL.into_iter();
     all.find(|operation| operation.name() == own)
+}
+
+/// The arguments that a call of a file tool is sent with, an empty file in the place of the one
+/// that is named. None where they are sent as they were given.
+pub fn sent_arguments(
+    operation: FileOperation,
+    args: &RawValue,
+    words: &Words<'_>,
+) -> Result<Option<Box<RawValue>>, Failure> {
+    if words.stray_text().is_some() {
+        return Ok(None);
+    }
+    let given = Given {
+        args: args.to_owned(),
+        words: Vec::new(),
+    };
+    let sent = match Transfer::read(operation, &given, words) {
+        Ok(Some(Transfer::Download(download))) => download.args,
+        Ok(Some(Transfer::Upload(upload))) => {
+            let mut args = upload.wire_args();
+            args.insert(CONTENT.to_owned(), "".into());
+            args
+        }
+        // The call's own refusal says what is missing.
+        Ok(None) => return Ok(None),
+        Err(failure) if failure.code == Code::MissingArg => return Ok(None),
+        Err(failure) => return Err(failure),
+    };
+    Ok(serde_json::value::to_raw_value(&sent).ok())
 }
 
 /// A call of a file tool.
