@@ -16,6 +16,17 @@ pub fn clip_chars(text: &str, max_chars: usize) -> &str {
     }
 }
 
+/// Whether a character isn't seen, and changes what is: control characters, and those that turn the
+/// direction of a text or take no room.
+pub fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}' | '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{feff}'
+                | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
 /// `60s`, `500ms`, `1.5m`, `2h`, and a number of seconds.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let text = text.trim();

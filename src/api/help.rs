@@ -11,13 +11,16 @@ use tokio::sync::Semaphore;
 
 use super::skillati::{reader, viewer};
 use super::{Reply, Request, Services, check_page, context, skills};
-use crate::assist::llm::{Backend, NO_TEXT, Question, Wire};
+use crate::assist::llm::{Answer, Backend, NO_TEXT, Question, Wire};
 use crate::assist::{self, Screen, SkillText, Subject, prompt};
-use crate::auth::Identity;
-use crate::call;
+use crate::auth::{Identity, scope};
+use crate::call::{self, QuestionRecord};
+use crate::catalog::Tool;
 use crate::credential::CredentialError;
 use crate::error::{HelpError, Refusal};
+use crate::request_id::RequestId;
 use crate::snapshot::Snapshot;
+use crate::telemetry::otel::traceparent::Traceparent;
 
 /// Characters of a question.
 const LONGEST_QUESTION: usize = 20_000;
@@ -40,58 +43,94 @@ pub(super) async fn answer(
     snapshot: &Arc<Snapshot>,
     services: &Services,
 ) -> Result<Reply, Refusal> {
-    let (id, traceparent) = (request.id, request.trail.traceparent());
+    let (id, trail) = (request.id, request.trail.clone());
     let llm = assist::llm::tool(&snapshot.catalog).ok_or_else(|| help(HelpError::NotConfigured))?;
     check_page(&request.parts.headers, snapshot)?;
-    let may_ask = identity.scopes.allow("help");
+    let may_ask = identity.scopes.allow(scope::HELP);
     if snapshot.settings.assist.require_scope && !may_ask {
         return Err(help(HelpError::NoHelpScope));
     }
     let asked: HelpQuestion = skills::body(request).await?;
     let question = crate::text::clip_chars(&asked.query, LONGEST_QUESTION);
-    let subject = asked.tool.as_deref().filter(|name| !name.is_empty());
-    let subject = subject.map_or(Subject::Everything, Subject::Named);
+    let named = asked.tool.as_deref().filter(|name| !name.is_empty());
+    let subject = named.map_or(Subject::Everything, Subject::Named);
     let (catalog, scopes) = (&snapshot.catalog, &identity.scopes);
     let about = assist::Context::new(catalog, &snapshot.skills, scopes, subject, question);
     let about = about.map_err(help)?;
     let _turn = TURNS.try_acquire().map_err(|_| Refusal::Overloaded)?;
-    let endpoint = call::endpoint(llm, identity, context(snapshot, services)).await;
-    let endpoint = endpoint.map_err(|error| {
-        tracing::warn!(request_id = %id, %error, "the language model has no credential");
-        help(match error {
-            CredentialError::MissingKey(_) => HelpError::NoKey,
-            error => HelpError::Request(error.to_string()),
-        })
-    })?;
-    let remote = described(question, identity, snapshot, services).await;
-    let about = about.with_described(remote).with_live_help().await;
-    let backend = Backend {
-        wire: Wire::OpenAi,
-        url: endpoint.url,
-        model: assist::llm::model(llm),
-        credential: endpoint.credential,
-        source: endpoint.source,
-        patience: snapshot.settings.assist.patience,
+    // From here on every outcome is audited.
+    let calls = context(snapshot, services);
+    let record = QuestionRecord::new(question, named, identity, id, &trail, calls);
+    let asked = ReadyQuestion {
+        id,
+        text: question,
+        about,
+        llm,
+        identity,
+        traceparent: trail.traceparent(),
     };
-    let question = Question {
-        system: &prompt::system(&about),
-        user: question,
-        traceparent,
-    };
-    let answered = backend.ask(&question, &snapshot.clients).await;
-    let text = answered.map_err(|error| {
-        tracing::warn!(request_id = %id, %error, "the language model failed");
-        help(error)
-    })?;
-    let text = text.unwrap_or_else(|| NO_TEXT.to_owned());
+    let answered = asked.answer(snapshot, services).await;
+    record.end(&answered);
+    let answer = answered.map_err(help)?;
     let mut screen = Screen::new(catalog, scopes);
-    let mut content = screen.whole(&text);
+    let mut content = screen.whole(&answer);
     for left_out in &screen.left_out {
         let why = &left_out.why;
         tracing::info!(request_id = %id, why, "a command of the language model was left out");
     }
     content += &assist::note(screen.left_out.len());
+    if answer.is_cut {
+        content += &format!("\n\n({})", assist::cut_note());
+    }
     Reply::json(id, &json!({"content": content.trim_start()}))
+}
+
+/// A question that may be asked.
+struct ReadyQuestion<'a> {
+    id: RequestId,
+    text: &'a str,
+    about: assist::Context<'a>,
+    llm: &'a Arc<Tool>,
+    identity: &'a Arc<Identity>,
+    traceparent: Option<Traceparent>,
+}
+
+impl ReadyQuestion<'_> {
+    async fn answer(self, snapshot: &Snapshot, services: &Services) -> Result<Answer, HelpError> {
+        let (id, identity, calls) = (self.id, self.identity, context(snapshot, services));
+        call::limit_question(identity, id, calls).await?;
+        let endpoint = call::endpoint(self.llm, identity, calls).await;
+        let endpoint = endpoint.map_err(|error| {
+            tracing::warn!(request_id = %id, %error, "the language model has no credential");
+            match error {
+                CredentialError::MissingKey(_) => HelpError::NoKey,
+                error => HelpError::Request(error.to_string()),
+            }
+        })?;
+        let remote = described(self.text, identity, snapshot, services).await;
+        let about = self.about.with_described(remote).with_live_help().await;
+        let backend = Backend {
+            wire: Wire::OpenAi,
+            url: endpoint.url,
+            model: assist::llm::model(self.llm),
+            credential: endpoint.credential,
+            source: endpoint.source,
+            patience: snapshot.settings.assist.patience,
+        };
+        let question = Question {
+            system: &prompt::system(&about),
+            user: self.text,
+            traceparent: self.traceparent,
+        };
+        let answered = backend.ask(&question, &snapshot.clients).await;
+        let answer = answered.inspect_err(|error| {
+            tracing::warn!(request_id = %id, %error, "the language model failed");
+        })?;
+        Ok(answer.unwrap_or_else(|| Answer {
+            text: NO_TEXT.to_owned(),
+            is_cut: false,
+        }))
+    }
 }
 
 fn help(error: HelpError) -> Refusal {

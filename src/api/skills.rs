@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 use url::form_urlencoded;
@@ -270,6 +270,13 @@ pub(super) async fn body_within<T: DeserializeOwned>(
         BodyError::TooLarge(_) => Refusal::TooLarge,
         _ => Refusal::BadRequest,
     })?;
+    // Serde would take a list of the members' values for an object, too.
+    if text.trim_ascii_start().starts_with(b"[")
+        && serde_json::from_slice::<IgnoredAny>(&text).is_ok()
+    {
+        let why = "invalid type: a list, expected an object";
+        return Err(refused(SkillRefusal::WrongShape(why.to_owned())));
+    }
     serde_json::from_slice(&text).map_err(|e| {
         refused(match e.is_data() {
             true => SkillRefusal::WrongShape(e.to_string()),

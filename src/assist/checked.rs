@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use crate::catalog::schema::{Schema, Unfit, fold};
+use crate::catalog::schema::{Schema, Unfit};
 use crate::catalog::words::Words;
 use crate::catalog::{Invocation, Tool};
 
@@ -64,49 +64,38 @@ pub fn words(tool: &Tool, words: &[String], open: &HashSet<&str>) -> Result<(), 
             args.insert(name.to_owned(), value);
         }
     }
-    arguments(&tool.schema, takes, args, &parsed, &unknown_values).map_err(|misfit| misfit.why)
+    let checked = arguments(&tool.schema, takes, args, &parsed, &unknown_values);
+    let unknown = checked.map_err(|misfit| misfit.why)?;
+    unknown.into_iter().next().map_or(Ok(()), Err)
 }
 
 fn is_open(value: &Value, open: &HashSet<&str>) -> bool {
     match value {
         Value::String(text) => open.contains(text.as_str()),
         Value::Array(items) => items.iter().any(|item| is_open(item, open)),
-        _ => false,
+        // The word was JSON.
+        other => {
+            let is_same =
+                |word: &str| serde_json::from_str(word).is_ok_and(|it: Value| it == *other);
+            open.iter().any(|word| is_same(word))
+        }
     }
 }
 
 /// Checks arguments. Those of `unknown_values` are given, too, with values that aren't known yet.
+/// Gives what is to be said about arguments that the schema doesn't have, and doesn't forbid.
 pub fn arguments(
     schema: &Schema,
     takes: Takes,
     args: Map<String, Value>,
     words: &Words<'_>,
     unknown_values: &HashSet<String>,
-) -> Result<(), Misfit> {
+) -> Result<Vec<String>, Misfit> {
     if takes != Takes::Arguments || schema.value.is_null() {
-        return Ok(());
+        return Ok(Vec::new());
     }
-    let given = |name: &str| unknown_values.iter().any(|one| fold(one) == fold(name));
-    let is_known = |name: &&String| schema.has(name) || schema.properties.is_empty();
-    if let Some(name) = unknown_values.iter().find(|name| !is_known(name)) {
-        return Err(Misfit {
-            why: format!("{name}: the tool has no such argument"),
-            is_missing: false,
-        });
-    }
-    match schema.prepare(args, words) {
-        Ok(prepared) => match prepared.unknown.first() {
-            None => Ok(()),
-            Some(unknown) => Err(Misfit {
-                why: unknown.to_string(),
-                is_missing: false,
-            }),
-        },
-        Err(Unfit {
-            name,
-            missing: true,
-            ..
-        }) if given(&name) => Ok(()),
+    match schema.prepare_partly(args, words, unknown_values) {
+        Ok(prepared) => Ok(prepared.unknown.iter().map(ToString::to_string).collect()),
         Err(Unfit {
             name,
             what,

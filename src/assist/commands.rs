@@ -2,27 +2,18 @@
 
 use std::collections::HashSet;
 
-use super::checked;
+use super::places::{enclosed, listed, places, without_prompt};
 use super::shell::{self, Refused, Word};
+use super::{checked, filters, known_commands};
 use crate::auth::Scopes;
 use crate::catalog::{Catalog, Tool};
 
-/// Filters that a result may be piped through.
-const FILTERS: [&str; 10] = [
-    "jq", "head", "tail", "grep", "sort", "uniq", "wc", "cut", "column", "cat",
-];
-/// Programs that no answer about tools has a reason to run.
-const FOREIGN: [&str; 24] = [
-    "bash", "cat", "chmod", "cp", "curl", "dd", "env", "eval", "exec", "export", "git", "mv", "nc",
-    "node", "perl", "printenv", "python", "python3", "rm", "scp", "sh", "source", "sudo", "wget",
-];
-/// Commands of `ati` that look and change nothing.
-const LOOKING: [&str; 9] = [
-    "assist", "auth", "help", "man", "plan", "skill", "skillati", "skills", "version",
-];
-
 /// Words of a command in a sentence.
 const MOST_WORDS: usize = 64;
+/// What may stand behind a name in a sentence.
+const AFTER_A_NAME: [char; 8] = ['.', ',', ')', ':', ';', '!', '?', '*'];
+/// Places of a command in a line that are looked at: no honest answer has more.
+const MOST_IN_LINE: usize = 8;
 
 /// What the checks are made with.
 #[derive(Clone, Copy)]
@@ -43,15 +34,50 @@ pub enum Reading {
 }
 
 impl<'a> Checker<'a> {
-    /// None: the text has no command. An error says why the command wouldn't run.
+    /// The commands of a line: it may be one, and it may have others in it. None: it has none.
+    pub fn line(&self, text: &str, reading: Reading) -> Option<Result<(), Wrong>> {
+        let begins = self.check(text, reading);
+        match begins {
+            Some(Err(_)) => begins,
+            // It was read to its end.
+            Some(Ok(())) if is_ati(without_prompt(text.trim())) => begins,
+            begins => self.within(text).or(begins),
+        }
+    }
+
+    /// The commands that stand somewhere in a text.
+    pub fn within(&self, text: &str) -> Option<Result<(), Wrong>> {
+        let mut found = None;
+        for (n, at) in places(text).enumerate() {
+            if n == MOST_IN_LINE {
+                return Some(Err(Wrong::because("the line has many commands")));
+            }
+            let outcome = match listed(&text[at..]).as_slice() {
+                // A list of arguments, as programs have it.
+                ["ati", "run", name] if !is_ati(&text[at..]) => Some(self.tool(name).map(|_| ())),
+                _ => self.check(enclosed(text, at), Reading::Sentence),
+            };
+            match outcome {
+                None => {}
+                Some(Ok(())) => found = Some(Ok(())),
+                wrong => return wrong,
+            }
+        }
+        found
+    }
+
+    /// None: the text is no command. An error says why the command wouldn't run.
     pub fn check(&self, text: &str, reading: Reading) -> Option<Result<(), Wrong>> {
-        let text = text.trim();
-        let text = text.strip_prefix("$ ").unwrap_or(text);
+        let line = text.trim();
+        let text = without_prompt(line);
         let first = text.split_whitespace().next()?;
+        // What follows a shell's prompt was typed.
+        let is_typed = line.starts_with("$ ") && first.starts_with(char::is_alphabetic);
+        let is_foreign = known_commands::is_foreign(first) && text.len() > first.len();
         let is_known = first == "ati"
             || match reading {
                 Reading::Shell => true,
-                Reading::Code => FOREIGN.contains(&first) && text.len() > first.len(),
+                Reading::Code => is_typed || is_foreign,
                 Reading::Sentence => false,
             };
         if !is_known || first.starts_with('#') {
@@ -67,7 +93,9 @@ impl<'a> Checker<'a> {
             Err(Refused::Because(why)) => return Some(Err(Wrong::because(why))),
         };
         // In a sentence `ati` may be a word like others.
-        let is_call = |words: &Vec<Word>| words.iter().any(|word| word.text == "run");
+        let is_call = |words: &Vec<Word>| {
+            words.iter().any(|word| word.text == "run") || known_commands::is_changing(&words[1..])
+        };
         if !commands
             .first()
             .is_some_and(|first| reading != Reading::Sentence || is_call(first))
@@ -84,10 +112,14 @@ impl<'a> Checker<'a> {
         let is_assignment = first.split_once('=').is_some_and(|(name, _)| {
             !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         });
+        if at > 0
+            && let Some(filtered) = filters::check(words)
+        {
+            return filtered.map_err(Wrong::because);
+        }
         match first {
             "ati" => self.command(words, reading),
-            first if at > 0 && FILTERS.contains(&first) => Ok(()),
-            "echo" | "jq" | "printf" => Ok(()),
+            "echo" | "printf" => Ok(()),
             _ if is_assignment && words.len() == 1 => Ok(()),
             first => Err(Wrong::because(format!(
                 "it runs '{first}', which is not ati"
@@ -102,17 +134,13 @@ impl<'a> Checker<'a> {
                 rest.next();
             }
         }
-        let Some(command) = rest.next().map(|word| word.text.as_str()) else {
-            return Ok(());
-        };
-        match command {
-            "run" => {}
-            "tool" | "tools" => return Ok(()),
-            "provider" if rest.peek().is_some_and(|word| is_listing(&word.text)) => return Ok(()),
-            known if LOOKING.contains(&known) => return Ok(()),
+        if rest.next_if(|word| word.text == "run").is_none() {
+            let rest: Vec<Word> = rest.cloned().collect();
             // In a sentence it may be anything: "ati has a tool for it".
-            _ if reading == Reading::Sentence => return Ok(()),
-            other => return Err(Wrong::because(format!("'ati {other}' runs no tool"))),
+            if reading == Reading::Sentence && !known_commands::is_changing(&rest) {
+                return Ok(());
+            }
+            return known_commands::check(&rest).map_err(Wrong::because);
         }
         let mut has_file = false;
         while let Some(word) = rest.next_if(|word| word.text.starts_with('-')) {
@@ -127,7 +155,10 @@ impl<'a> Checker<'a> {
         if name.is_open {
             return Ok(());
         }
-        let tool = self.tool(&name.text)?;
+        let tool = self.tool(match reading {
+            Reading::Sentence => name.text.trim_end_matches(AFTER_A_NAME),
+            Reading::Shell | Reading::Code => &name.text,
+        })?;
         let mut words: Vec<&Word> = rest.collect();
         // Arguments that come from a file can't be looked at.
         if has_file || words.iter().any(|word| word.text == "-") {
@@ -174,7 +205,10 @@ impl Wrong {
 /// word that would run something is a part of it, so that it is refused.
 fn beginning(sentence: &str) -> &str {
     let mut end = 0;
-    for word in sentence.split_inclusive(' ').take(MOST_WORDS) {
+    for word in sentence
+        .split_inclusive(char::is_whitespace)
+        .take(MOST_WORDS)
+    {
         let longer = end + word.len();
         if shell::commands(&sentence[..longer]).is_err() {
             return match word.contains("$(") || word.contains("$ATI") {
@@ -187,8 +221,10 @@ fn beginning(sentence: &str) -> &str {
     &sentence[..end]
 }
 
-fn is_listing(word: &str) -> bool {
-    matches!(word, "list" | "info")
+/// Whether a text begins with the name and white space.
+pub fn is_ati(text: &str) -> bool {
+    let rest = text.strip_prefix("ati");
+    rest.is_some_and(|rest| rest.starts_with(char::is_whitespace))
 }
 
 /// Between a command and a sentence about it.

@@ -8,8 +8,11 @@
 pub mod checked;
 mod commands;
 mod context;
+mod filters;
+pub mod known_commands;
 pub mod llm;
 pub mod manifest;
+mod places;
 pub mod plan;
 pub mod prompt;
 mod screen;
@@ -17,6 +20,12 @@ mod shell;
 
 pub use context::{Context, SkillText, Subject, is_known};
 pub use screen::{LeftOut, Screen, mentioned};
+
+/// What is said about an answer that isn't complete.
+pub fn cut_note() -> String {
+    let most = llm::MOST_TOKENS;
+    format!("The answer was cut at {most} tokens, which is all that a language model may write.")
+}
 
 /// What is said about commands that were left out of an answer. Their texts aren't repeated.
 pub fn note(left_out: usize) -> String {

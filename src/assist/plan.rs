@@ -76,7 +76,13 @@ impl Plan {
 
     /// From a file, where every member is there.
     pub fn parse_file(text: &str) -> Result<Self, String> {
-        let plan: Plan = read(text)?;
+        let plan: Plan = read(text).map_err(|why| match why.starts_with("missing field") {
+            true => format!(
+                "{why}; a plan has `query`, `steps` and `created_at`, and each step has `tool`, \
+                 `args` and `description`"
+            ),
+            false => why,
+        })?;
         plan.check_length()?;
         Ok(plan)
     }

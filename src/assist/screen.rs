@@ -2,15 +2,17 @@
 //! is what a terminal would act on. It works on whole lines, so that an answer can be shown while
 //! it comes.
 
-use super::commands::{Checker, Reading, Wrong};
+use super::commands::{Checker, Reading, Wrong, is_ati};
+use super::llm::Answer;
+use super::places::{enclosed, places};
 use crate::auth::Scopes;
 use crate::catalog::{Catalog, Tool};
+use crate::text::is_hidden;
 
 /// Lines that one command may go on for.
 const LONGEST_COMMAND: usize = 60;
-/// Bytes of a line, and places of a command in it, that are looked at: no honest answer has more.
+/// Bytes of a line that are looked at: no honest answer has more.
 const LONGEST_LINE: usize = 8 << 10;
-const MOST_IN_LINE: usize = 8;
 
 /// A command that wasn't shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,8 +32,12 @@ pub struct Screen<'a> {
     pub commands: usize,
 }
 
+/// What a block of code begins and ends with.
+const FENCES: [&str; 2] = ["```", "~~~"];
+
 /// A block of code.
 struct Fence {
+    mark: &'static str,
     reading: Reading,
     /// Its first line, until something of the block is shown.
     opening: Option<String>,
@@ -52,10 +58,18 @@ impl<'a> Screen<'a> {
     }
 
     /// What of a whole answer is shown.
-    pub fn whole(&mut self, text: &str) -> String {
-        let mut shown = self.push(text);
-        shown += &self.finish();
+    pub fn whole(&mut self, answer: &Answer) -> String {
+        let mut shown = self.push(&answer.text);
+        shown += &self.end(answer.is_cut);
         shown.trim_end().to_owned()
+    }
+
+    /// What is left at the end of an answer.
+    pub fn end(&mut self, is_cut: bool) -> String {
+        match is_cut {
+            true => self.finish_cut(),
+            false => self.finish(),
+        }
     }
 
     /// What can be shown after this piece.
@@ -68,15 +82,34 @@ impl<'a> Screen<'a> {
                     self.end_line(line, &mut shown);
                 }
                 '\t' => self.line.push(c),
-                c if c.is_control() => {}
+                c if is_hidden(c) => {}
                 c => self.line.push(c),
             }
         }
         shown
     }
 
+    /// What is left at the end of an answer that isn't complete: a last command may be half of one.
+    fn finish_cut(&mut self) -> String {
+        let is_half = |line: &str| places(&format!("{line} ")).next().is_some();
+        if self.fence.is_some() || !self.held.is_empty() || is_half(&self.line) {
+            self.held.clear();
+            self.line.clear();
+        }
+        let mut shown = self.finish();
+        if let Some(Fence {
+            opening: None,
+            mark,
+            ..
+        }) = self.fence.take()
+        {
+            show(mark, &mut shown);
+        }
+        shown
+    }
+
     /// What is left at the end.
-    pub fn finish(&mut self) -> String {
+    fn finish(&mut self) -> String {
         let mut shown = String::new();
         let line = std::mem::take(&mut self.line);
         if !line.is_empty() {
@@ -90,12 +123,15 @@ impl<'a> Screen<'a> {
     }
 
     fn end_line(&mut self, line: String, shown: &mut String) {
-        if line.trim_start().starts_with("```") {
+        let begins = |mark: &&str| line.trim_start().starts_with(*mark);
+        let mark = FENCES.into_iter().find(begins);
+        let mark = mark.filter(|mark| self.fence.as_ref().is_none_or(|fence| fence.mark == *mark));
+        if let Some(mark) = mark {
             if !self.held.is_empty() {
                 let held = std::mem::take(&mut self.held);
                 self.judge(held, true, shown);
             }
-            return self.end_fence(line, shown);
+            return self.end_fence(line, mark, shown);
         }
         self.held.push(line);
         let goes_on = self.held.last().is_some_and(|line| line.ends_with('\\'));
@@ -107,7 +143,7 @@ impl<'a> Screen<'a> {
         self.judge(lines, is_long, shown);
     }
 
-    fn end_fence(&mut self, line: String, shown: &mut String) {
+    fn end_fence(&mut self, line: String, mark: &'static str, shown: &mut String) {
         match self.fence.take() {
             // A block of which nothing is left isn't shown.
             Some(Fence {
@@ -121,12 +157,13 @@ impl<'a> Screen<'a> {
                 }
             }
             None => {
-                let language = line.trim_start().trim_start_matches('`').trim();
+                let language = line.trim_start().trim_start_matches(['`', '~']).trim();
                 let reading = match language.to_ascii_lowercase().as_str() {
                     "bash" | "sh" | "shell" | "zsh" | "console" => Reading::Shell,
                     _ => Reading::Code,
                 };
                 self.fence = Some(Fence {
+                    mark,
                     reading,
                     opening: Some(line),
                     is_cut: false,
@@ -146,10 +183,10 @@ impl<'a> Screen<'a> {
                 parts.collect::<Vec<_>>().join("\n")
             }
         };
-        let is_long = joined.len() > LONGEST_LINE && joined.contains("ati ");
+        let is_long = joined.len() > LONGEST_LINE && places(&joined).next().is_some();
         let outcome = match &self.fence {
             _ if is_long => Some(Err(Wrong::Because("the line is too long".to_owned()))),
-            Some(fence) => self.checker.check(&joined, fence.reading),
+            Some(fence) => self.checker.line(&joined, fence.reading),
             None => self.prose(&joined),
         };
         match outcome {
@@ -184,7 +221,7 @@ impl<'a> Screen<'a> {
         let mut found = None;
         for (at, part) in line.split('`').enumerate() {
             let outcome = match at % 2 {
-                1 => self.checker.check(part, Reading::Code),
+                1 => self.checker.line(part, Reading::Code),
                 _ => self.bare(part, at == 0),
             };
             match outcome {
@@ -201,24 +238,11 @@ impl<'a> Screen<'a> {
         let start = text.trim_start_matches(|c: char| {
             c.is_whitespace() || c.is_ascii_digit() || ".)-*>$".contains(c)
         });
-        if is_first && start.starts_with("ati ") && start.contains(" run ") {
-            return self.checker.check(start, Reading::Code);
+        if is_first && is_ati(start) && start.split_whitespace().any(|word| word == "run") {
+            let command = enclosed(text, text.len() - start.len());
+            return self.checker.check(command, Reading::Code);
         }
-        let mut found = None;
-        for (n, (at, _)) in text.match_indices("ati ").enumerate() {
-            if n == MOST_IN_LINE {
-                return Some(Err(Wrong::Because("the line has many commands".to_owned())));
-            }
-            let before = text[..at].chars().next_back();
-            let is_word = before.is_none_or(|c| c.is_whitespace() || "(\"'".contains(c));
-            let outcome = is_word.then(|| self.checker.check(&text[at..], Reading::Sentence));
-            match outcome.flatten() {
-                None => {}
-                Some(Ok(())) => found = Some(Ok(())),
-                wrong => return wrong,
-            }
-        }
-        found
+        self.checker.within(text)
     }
 }
 

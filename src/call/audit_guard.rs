@@ -70,12 +70,17 @@ impl<'a> AuditGuard<'a> {
         self
     }
 
-    pub fn end<T>(mut self, outcome: &Result<T, CallError>) {
-        self.ended = true;
+    pub fn end<T>(self, outcome: &Result<T, CallError>) {
         match outcome {
-            Ok(_) => self.record("ok", None),
-            Err(error) => self.record(error.outcome(), Some(error.audit_text())),
+            Ok(_) => self.end_with("ok", None),
+            Err(error) => self.end_with(error.outcome(), Some(error.audit_text())),
         }
+    }
+
+    /// With the label of the outcome in metrics.
+    pub fn end_with(mut self, outcome: &'static str, error: Option<String>) {
+        self.ended = true;
+        self.record(outcome, error);
     }
 
     fn record(&mut self, outcome: &'static str, error: Option<String>) {

@@ -138,9 +138,15 @@ pub fn ago(at: u64) -> String {
     }
 }
 
-/// Text of an upstream, safe for a terminal: on one line, without control characters.
+/// Text of an upstream, safe for a terminal: on one line, without what isn't seen.
 pub fn printable(text: &str) -> String {
-    text.replace(char::is_control, " ")
+    text.replace(text::is_hidden, " ")
+}
+
+/// The same of several lines.
+pub fn printable_lines(text: &str) -> String {
+    let is_seen = |c: &char| matches!(c, '\n' | '\t') || !text::is_hidden(*c);
+    text.chars().filter(is_seen).collect()
 }
 
 pub fn table(headers: &[impl AsRef<str>], rows: impl Iterator<Item = Vec<String>>) {

@@ -107,6 +107,8 @@ pub struct Response {
     pub signature_status: Option<String>,
     /// Seconds by which the proxy's clock is ahead of this machine's.
     pub clock_ahead: Option<i64>,
+    /// Seconds after which the request may be made again.
+    pub retry_after: Option<u64>,
     format: ResultFormat,
     warning: Option<String>,
     is_program: bool,

@@ -420,10 +420,11 @@ pub(super) fn parse_rate(text: &str) -> Result<(String, String), String> {
     if pattern.is_empty() {
         return Err("the pattern is empty".to_owned());
     }
-    if !scope::can_cover_a_tool(pattern) {
+    if pattern != scope::HELP && !scope::can_cover_a_tool(pattern) {
         return Err(format!(
             "'{pattern}' can match no tool, so that it would limit nothing: a pattern is '*', or \
-             begins with 'tool:', and has a '*' at its end only, like tool:github:*"
+             'help' (questions at /help), or begins with 'tool:', and has a '*' at its end only, \
+             like tool:github:*"
         ));
     }
     Rate::parse(spec).ok_or_else(|| format!("'{spec}' is no rate; like 10/hour"))?;
@@ -475,6 +476,7 @@ mod tests {
     #[test]
     fn rate_takes_a_pattern_and_a_limit() {
         assert_eq!(parse_rate("tool:a=5/min").unwrap().0, "tool:a");
+        assert_eq!(parse_rate("help=5/min").unwrap().0, "help");
         for bad in ["tool:a", "=5/min", "tool:a=5", "tool:a=lots/hour"] {
             assert!(parse_rate(bad).is_err(), "{bad}");
         }

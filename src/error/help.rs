@@ -34,6 +34,13 @@ pub enum HelpError {
     },
     #[error("Failed to parse LLM response: {0}")]
     Unparsable(String),
+    /// A limit of the token.
+    #[error("{why}")]
+    Limited {
+        why: String,
+        /// Seconds.
+        retry_after: u64,
+    },
 }
 
 impl HelpError {
@@ -46,6 +53,7 @@ impl HelpError {
             | HelpError::Silent(_)
             | HelpError::Api { .. } => StatusCode::BAD_GATEWAY,
             HelpError::Unparsable(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            HelpError::Limited { .. } => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
@@ -59,6 +67,7 @@ impl HelpError {
             | HelpError::Silent(_)
             | HelpError::Api { .. } => "llm_failed",
             HelpError::Unparsable(_) => "llm_unparsable",
+            HelpError::Limited { .. } => "rate_limited",
         }
     }
 
@@ -72,16 +81,40 @@ impl HelpError {
             HelpError::NotConfigured
             | HelpError::NoKey
             | HelpError::NoHelpScope
-            | HelpError::NotVisible(_) => None,
+            | HelpError::NotVisible(_)
+            | HelpError::Limited { .. } => None,
         }
     }
 
-    /// The LLM's server has had enough for now.
+    /// The LLM's server has had enough for now, or the caller has asked enough.
     pub fn retry_after(&self) -> Option<u64> {
         match self {
             HelpError::Api { retry_after, .. } => *retry_after,
+            HelpError::Limited { retry_after, .. } => Some(*retry_after),
             _ => None,
         }
+    }
+
+    /// From a proxy's text, where that is about its language model.
+    pub fn read(text: &str, retry_after: Option<u64>) -> Option<Self> {
+        if let Some(said) = text.strip_prefix("LLM API error (") {
+            let (status, body) = said.split_once("): ")?;
+            return Some(HelpError::Api {
+                status: status.parse().ok()?,
+                body: body.to_owned(),
+                retry_after,
+            });
+        }
+        if let Some(why) = text.strip_prefix("Failed to parse LLM response: ") {
+            return Some(HelpError::Unparsable(why.to_owned()));
+        }
+        let why = text.strip_prefix("LLM request failed: ")?;
+        let silence = why.strip_prefix("timed out, nothing came for ");
+        let silence = silence.and_then(|rest| rest.strip_suffix(" s")?.parse().ok());
+        Some(match silence {
+            Some(seconds) => HelpError::Silent(seconds),
+            None => HelpError::Request(why.to_owned()),
+        })
     }
 
     /// The code of a command that ends with it.
@@ -90,11 +123,36 @@ impl HelpError {
             HelpError::NotConfigured | HelpError::NoKey => Code::MissingKey,
             HelpError::NoHelpScope | HelpError::NotVisible(_) => Code::ScopeDenied,
             HelpError::Silent(_) => Code::ProviderTimeout,
-            HelpError::Api { status: 429, .. } => Code::RateExceeded,
+            HelpError::Api { status: 429, .. } | HelpError::Limited { .. } => Code::RateExceeded,
             HelpError::Unreachable(_)
             | HelpError::Request(_)
             | HelpError::Api { .. }
             | HelpError::Unparsable(_) => Code::UpstreamError,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_of_a_language_model_is_read_from_its_own_text() {
+        for error in [
+            HelpError::Api {
+                status: 429,
+                body: "slow (down): now".to_owned(),
+                retry_after: Some(17),
+            },
+            HelpError::Silent(5),
+            HelpError::Request("it closed the connection".to_owned()),
+            HelpError::Unparsable("it is not JSON".to_owned()),
+        ] {
+            let read = HelpError::read(&error.to_string(), error.retry_after());
+            assert_eq!(read, Some(error));
+        }
+        for other in ["bad gateway", "LLM API key not found in keyring"] {
+            assert_eq!(HelpError::read(other, None), None);
         }
     }
 }

@@ -1,7 +1,7 @@
 use http::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
-use super::{MOST_TOKENS, Question, TEMPERATURE};
+use super::{Answer, MOST_TOKENS, Piece, Question, TEMPERATURE};
 
 pub const VERSION: (HeaderName, HeaderValue) = (
     HeaderName::from_static("anthropic-version"),
@@ -22,14 +22,22 @@ pub fn body(model: &str, question: &Question<'_>, in_pieces: bool) -> Value {
     body
 }
 
-pub fn text(answer: &Value) -> Option<String> {
+/// Why a text ends that has as many tokens as it may.
+const CUT: &str = "max_tokens";
+
+pub fn answer(answer: &Value) -> Option<Answer> {
     let blocks = answer["content"].as_array()?;
     let texts = blocks.iter().filter_map(|block| block["text"].as_str());
-    Some(texts.collect())
+    Some(Answer {
+        text: texts.collect(),
+        is_cut: answer["stop_reason"] == CUT,
+    })
 }
 
-/// The next text, and whether the answer ends with it.
-pub fn piece(event: &Value) -> (Option<&str>, bool) {
-    let text = event["delta"]["text"].as_str();
-    (text, event["type"] == "message_stop")
+pub fn piece(event: &Value) -> Piece<'_> {
+    Piece {
+        text: event["delta"]["text"].as_str(),
+        is_last: event["type"] == "message_stop",
+        is_cut: event["delta"]["stop_reason"] == CUT,
+    }
 }

@@ -7,7 +7,7 @@ mod openai;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use serde_json::Value;
@@ -23,7 +23,7 @@ use crate::text::clip_chars;
 use events::Events;
 
 /// What a model may write, as existing deployments ask for it.
-const MOST_TOKENS: u32 = 1536;
+pub const MOST_TOKENS: u32 = 1536;
 const TEMPERATURE: f64 = 0.3;
 /// Bytes of an answer; a model that writes more than it may has lost its way.
 const LONGEST_ANSWER: usize = 1 << 20;
@@ -80,13 +80,34 @@ pub struct Question<'a> {
     pub traceparent: Option<Traceparent>,
 }
 
+#[derive(Debug, Default)]
+pub struct Answer {
+    pub text: String,
+    /// It ends where the model had written as much as it may.
+    pub is_cut: bool,
+}
+
+impl Answer {
+    fn with_text(self) -> Option<Self> {
+        Some(self).filter(|answer| !answer.text.trim().is_empty())
+    }
+}
+
+/// What an event of a stream says.
+struct Piece<'a> {
+    text: Option<&'a str>,
+    /// The answer is complete with it.
+    is_last: bool,
+    is_cut: bool,
+}
+
 impl Backend {
     /// The whole answer. None: it has no text.
     pub async fn ask(
         &self,
         question: &Question<'_>,
         clients: &Clients,
-    ) -> Result<Option<String>, HelpError> {
+    ) -> Result<Option<Answer>, HelpError> {
         let response = self.send(question, false, clients).await?;
         self.whole(response).await
     }
@@ -97,14 +118,14 @@ impl Backend {
         question: &Question<'_>,
         clients: &Clients,
         show: &mut (dyn FnMut(&str) + '_),
-    ) -> Result<Option<String>, HelpError> {
+    ) -> Result<Option<Answer>, HelpError> {
         let response = self.send(question, true, clients).await?;
         let kind = response.headers().get(CONTENT_TYPE);
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         // A server that can't do it answers as a whole.
         if !kind.starts_with("text/event-stream") {
             let whole = self.whole(response).await?;
-            show(whole.as_deref().unwrap_or_default());
+            show(whole.as_ref().map_or("", |whole| &whole.text));
             return Ok(whole);
         }
         let mut text = String::new();
@@ -112,8 +133,8 @@ impl Backend {
             text.push_str(piece);
             show(piece);
         };
-        self.pieces(response, &mut take).await?;
-        Ok(Some(text).filter(|text| !text.trim().is_empty()))
+        let is_cut = self.pieces(response, &mut take).await?;
+        Ok(Answer { text, is_cut }.with_text())
     }
 
     async fn send(
@@ -161,7 +182,7 @@ impl Backend {
         }
     }
 
-    async fn whole(&self, response: reqwest::Response) -> Result<Option<String>, HelpError> {
+    async fn whole(&self, response: reqwest::Response) -> Result<Option<Answer>, HelpError> {
         let mut body = self.body(response).await?;
         self.credential.redact(&mut body);
         let answer: Value = serde_json::from_slice(&body)
@@ -169,11 +190,11 @@ impl Backend {
         if !answer.is_object() {
             return Err(HelpError::Unparsable("it is no JSON object".to_owned()));
         }
-        let text = match self.wire {
-            Wire::Anthropic => anthropic::text(&answer),
-            Wire::OpenAi | Wire::OpenAiOlder => openai::text(&answer),
+        let answer = match self.wire {
+            Wire::Anthropic => anthropic::answer(&answer),
+            Wire::OpenAi | Wire::OpenAiOlder => openai::answer(&answer),
         };
-        Ok(text.filter(|text| !text.trim().is_empty()))
+        Ok(answer.and_then(Answer::with_text))
     }
 
     async fn body(&self, mut response: reqwest::Response) -> Result<Vec<u8>, HelpError> {
@@ -187,16 +208,17 @@ impl Backend {
         Ok(body)
     }
 
+    /// True where the answer was cut.
     async fn pieces(
         &self,
         mut response: reqwest::Response,
         show: &mut (dyn FnMut(&str) + '_),
-    ) -> Result<(), HelpError> {
-        let end = Instant::now() + self.patience * WHOLE_ANSWER;
+    ) -> Result<bool, HelpError> {
+        let (begin, longest) = (Instant::now(), self.patience.saturating_mul(WHOLE_ANSWER));
         let mut events = Events::default();
         let mut redactor = Some(self.credential.redactor());
         let mut length = 0;
-        let mut finished = false;
+        let (mut finished, mut is_cut) = (false, false);
         while !finished {
             let piece = self.next(&mut response).await?;
             let bytes = match &piece {
@@ -209,21 +231,26 @@ impl Backend {
                 return Err(too_long());
             }
             for event in events.push(&bytes)? {
-                finished |= self.event(&event, show)?;
+                finished |= self.event(&event, &mut is_cut, show)?;
             }
             if piece.is_none() && !finished {
                 let why = "its answer ended in the middle";
                 return Err(HelpError::Request(why.to_owned()));
             }
-            if Instant::now() > end {
+            if begin.elapsed() > longest {
                 return Err(HelpError::Request("its answer doesn't end".to_owned()));
             }
         }
-        Ok(())
+        Ok(is_cut)
     }
 
     /// True where the answer is complete.
-    fn event(&self, data: &str, show: &mut (dyn FnMut(&str) + '_)) -> Result<bool, HelpError> {
+    fn event(
+        &self,
+        data: &str,
+        is_cut: &mut bool,
+        show: &mut (dyn FnMut(&str) + '_),
+    ) -> Result<bool, HelpError> {
         if data == "[DONE]" {
             return Ok(true);
         }
@@ -236,12 +263,13 @@ impl Backend {
                 clip_chars(&said, LONGEST_ERROR).to_owned(),
             ));
         }
-        let (text, is_last) = match self.wire {
+        let piece = match self.wire {
             Wire::Anthropic => anthropic::piece(&event),
             Wire::OpenAi | Wire::OpenAiOlder => openai::piece(&event),
         };
-        show(text.unwrap_or_default());
-        Ok(is_last)
+        show(piece.text.unwrap_or_default());
+        *is_cut |= piece.is_cut;
+        Ok(piece.is_last)
     }
 
     async fn next(&self, response: &mut reqwest::Response) -> Result<Option<Vec<u8>>, HelpError> {
@@ -256,7 +284,7 @@ impl Backend {
     async fn refused(&self, response: reqwest::Response) -> HelpError {
         let status = response.status().as_u16();
         let retry_after = response.headers().get(RETRY_AFTER);
-        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let retry_after = retry_after.and_then(|value| seconds(value.to_str().ok()?.trim()));
         let mut body = self.body(response).await.unwrap_or_default();
         self.credential.redact(&mut body);
         let body = String::from_utf8_lossy(&body);
@@ -271,6 +299,15 @@ impl Backend {
     fn silent(&self) -> HelpError {
         HelpError::Silent(self.patience.as_secs())
     }
+}
+
+/// A `Retry-After`: seconds, or a date.
+fn seconds(retry_after: &str) -> Option<u64> {
+    retry_after.parse().ok().or_else(|| {
+        let date = httpdate::parse_http_date(retry_after).ok()?;
+        let ahead = date.duration_since(SystemTime::now()).ok()?;
+        Some(ahead.as_secs_f64().ceil() as u64)
+    })
 }
 
 fn unsent(error: &EgressError) -> HelpError {

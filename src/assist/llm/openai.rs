@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::{MOST_TOKENS, Question, TEMPERATURE, Wire};
+use super::{Answer, MOST_TOKENS, Piece, Question, TEMPERATURE, Wire};
 
 pub fn body(model: &str, question: &Question<'_>, in_pieces: bool, wire: Wire) -> Value {
     let mut body = json!({
@@ -22,14 +22,24 @@ pub fn body(model: &str, question: &Question<'_>, in_pieces: bool, wire: Wire) -
     body
 }
 
-pub fn text(answer: &Value) -> Option<String> {
-    let text = answer["choices"][0]["message"]["content"].as_str();
-    text.map(str::to_owned)
+pub fn answer(answer: &Value) -> Option<Answer> {
+    let choice = &answer["choices"][0];
+    let text = choice["message"]["content"].as_str()?;
+    Some(Answer {
+        text: text.to_owned(),
+        is_cut: is_cut(choice),
+    })
 }
 
-/// The next text, and whether the answer ends with it.
-pub fn piece(event: &Value) -> (Option<&str>, bool) {
+pub fn piece(event: &Value) -> Piece<'_> {
     let choice = &event["choices"][0];
-    let text = choice["delta"]["content"].as_str();
-    (text, choice["finish_reason"].is_string())
+    Piece {
+        text: choice["delta"]["content"].as_str(),
+        is_last: choice["finish_reason"].is_string(),
+        is_cut: is_cut(choice),
+    }
+}
+
+fn is_cut(choice: &Value) -> bool {
+    choice["finish_reason"] == "length"
 }

@@ -2,6 +2,7 @@
 
 mod coerce;
 mod digits;
+mod partial;
 mod steps;
 mod style;
 mod types;

@@ -24,6 +24,8 @@ pub const OLLAMA: &str = "http://localhost:11434";
 pub const OLLAMA_MODEL: &str = "smollm3:3b";
 /// Seconds in which nothing comes.
 const PATIENCE: u64 = 120;
+/// The longest time that `ATI_ASSIST_TIMEOUT_SECONDS` may have.
+const LONGEST_PATIENCE: u64 = 86_400;
 
 /// Who may be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,9 +179,13 @@ pub fn patience() -> Result<Duration, Failure> {
     let Some(text) = variable("ATI_ASSIST_TIMEOUT_SECONDS") else {
         return Ok(Duration::from_secs(PATIENCE));
     };
-    let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
+    let seconds = text.parse().ok();
+    let seconds = seconds.filter(|seconds| (1..=LONGEST_PATIENCE).contains(seconds));
     let seconds = seconds.ok_or_else(|| {
-        Failure::invalid("ATI_ASSIST_TIMEOUT_SECONDS is not a number of seconds above 0")
+        let message = format!(
+            "ATI_ASSIST_TIMEOUT_SECONDS is not a number of seconds from 1 to {LONGEST_PATIENCE}"
+        );
+        Failure::invalid(message)
     })?;
     Ok(Duration::from_secs(seconds))
 }

@@ -20,10 +20,11 @@ use super::remote::Remote;
 use super::run::brief;
 use super::skill::registry_here;
 use super::{Format, output, runtime};
-use crate::assist::llm::{NO_TEXT, Question};
-use crate::assist::{Context, Screen, Subject, is_known, mentioned, prompt};
+use crate::assist::llm::{Answer, NO_TEXT, Question};
+use crate::assist::{Context, Screen, Subject, cut_note, is_known, mentioned, prompt};
 use crate::catalog::Tool;
 use crate::error::{Code, Failure, HelpError};
+use crate::text::clip_chars;
 use backend::{Choice, Chosen, Kind};
 pub use examples::EXAMPLES;
 pub use variables::VARIABLES;
@@ -65,6 +66,8 @@ struct CommandLine {
     local: bool,
     format: Option<Format>,
     verbose: bool,
+    /// What is wrong with an option that came after the first word.
+    fault: Option<String>,
 }
 
 impl Args {
@@ -77,6 +80,7 @@ impl Args {
             local: self.local,
             format: None,
             verbose: false,
+            fault: None,
         };
         let mut words = self.words.iter();
         while let Some(word) = words.next() {
@@ -91,12 +95,22 @@ impl Args {
                 "-J" | "--json" => asked.format = Some(Format::Json),
                 "--save" => {
                     let value = attached.or_else(|| words.next().cloned());
-                    asked.save = value.map(PathBuf::from).or(asked.save);
+                    match value.filter(|value| !value.is_empty()) {
+                        Some(value) => asked.save = Some(PathBuf::from(value)),
+                        None => asked.fault = Some("--save needs the name of a file".to_owned()),
+                    }
                 }
                 "--output" | "--format" => {
                     let value = attached.or_else(|| words.next().cloned());
-                    let value = value.and_then(|name| Format::from_str(&name, false).ok());
-                    asked.format = asked.format.or(value);
+                    let value = value.unwrap_or_default();
+                    match Format::from_str(&value, false) {
+                        Ok(value) => asked.format = asked.format.or(Some(value)),
+                        Err(_) => {
+                            let value = output::printable(clip_chars(&value, 64));
+                            let fault = format!("{name}: '{value}' is none of json, table, text");
+                            asked.fault = Some(fault);
+                        }
+                    }
                 }
                 _ => asked.words.push(word.clone()),
             }
@@ -113,6 +127,9 @@ impl Args {
 pub fn run(args: &Args, format: Option<Format>) -> Result<u8, Failure> {
     let asked = args.read();
     let format = asked.format.or(format);
+    if let Some(fault) = asked.fault {
+        return Err(Failure::invalid(fault));
+    }
     if asked.words.iter().all(|word| word.trim().is_empty()) {
         return Err(Failure::new(Code::MissingArg, "what is the question?"));
     }
@@ -183,52 +200,76 @@ fn here(words: &[String], choice: Choice, format: Format) -> Result<u8, Failure>
         let asked = &chosen.backend;
         asked.ask_in_pieces(&question_to, clients, &mut show).await
     });
-    let text = match answered.map_err(|error| chosen.named(error)) {
-        Ok(Some(text)) => text,
-        Ok(None) => return Err(Failure::new(Code::UpstreamError, NO_TEXT)),
-        Err(error) if shown.is_empty() && is_absent(&error, chosen.kind) => {
+    let no_text = || HelpError::Request(NO_TEXT.to_owned());
+    let answer = match answered.map_err(|error| chosen.named(error)) {
+        Ok(Some(answer)) => answer,
+        Ok(None) if !is_absent(&no_text(), chosen.kind) => {
+            return Err(Failure::new(Code::UpstreamError, NO_TEXT));
+        }
+        Err(error) if !shown.is_empty() || !is_absent(&error, chosen.kind) => {
+            return Err(failure(error));
+        }
+        absent => {
+            let why = absent.err().unwrap_or_else(no_text);
             output::note(&format!(
-                "No language model answered ({error}). This is what the search finds.\n{}",
+                "No language model answered ({why}). This is what the search finds.\n{}",
                 index::hints()
             ));
             let (content, names) = index::answer(&context, &question);
             print(&content, &names, format);
             return Ok(0);
         }
-        Err(error) => return Err(failure(error)),
     };
-    let mut content = match shows_pieces {
-        false => screen.whole(&text),
-        true => {
-            let rest = screen.finish();
+    let shown = shows_pieces.then_some(shown);
+    finish(&answer, shown, &mut screen, (&context, &question), format);
+    Ok(0)
+}
+
+/// Shows an answer, or what is left of one that was `shown` while it came, and what ati has to add.
+fn finish(
+    answer: &Answer,
+    shown: Option<String>,
+    screen: &mut Screen<'_>,
+    (context, question): (&Context<'_>, &str),
+    format: Format,
+) {
+    let is_shown = shown.is_some();
+    let mut content = match shown {
+        None => screen.whole(answer),
+        Some(shown) => {
+            let rest = screen.end(answer.is_cut);
             output::piece(&rest);
             shown + &rest
         }
     };
-    let mut more = String::new();
     for left_out in &screen.left_out {
         warn!(
             "left out a command that would not run: {}",
             output::printable(&left_out.why)
         );
     }
+    if answer.is_cut {
+        output::note(&cut_note());
+    }
+    let mut more = String::new();
     if screen.commands == 0 && !screen.left_out.is_empty() {
-        let (found, _) = index::answer(&context, &question);
+        let (found, _) = index::answer(context, question);
         more += &format!("\n\n{found}");
     }
-    let named = mentioned(&content, &context.tools);
+    let named = mentioned(&format!("{content}{more}"), &context.tools);
     let names: Vec<String> = named.iter().map(|tool| tool.name.clone()).collect();
     if format != Format::Json {
         more += &cards(&named);
     }
-    if shows_pieces {
+    if is_shown {
+        // The last line has ended already.
+        let more = more.strip_prefix('\n').unwrap_or(&more);
         output::piece(&format!("{more}\n"));
-        return Ok(0);
+        return;
     }
     content.truncate(content.trim_end().len());
     content += &more;
     print(content.trim_start(), &names, format);
-    Ok(0)
 }
 
 fn print(content: &str, names: &[String], format: Format) {
@@ -267,7 +308,16 @@ pub fn failure(error: HelpError) -> Failure {
         let message = format!("'{name}' is not visible in your current scopes.");
         return Failure::new(code, message);
     }
-    let hint = match &error {
+    let hint = hint(&error);
+    Failure {
+        hint,
+        ..Failure::from_error(code, error)
+    }
+}
+
+/// What can be done about it.
+fn hint(error: &HelpError) -> Option<String> {
+    match error {
         HelpError::Api {
             retry_after: Some(seconds),
             ..
@@ -279,11 +329,6 @@ pub fn failure(error: HelpError) -> Failure {
             Some("ATI_ASSIST_TIMEOUT_SECONDS is how long it may send nothing".to_owned())
         }
         _ => None,
-    };
-    let failure = Failure::from_error(code, error);
-    match hint {
-        Some(hint) => failure.hint(hint),
-        None => failure,
     }
 }
 
@@ -297,7 +342,7 @@ pub fn ask_whole(
     chosen: &Chosen,
     system: &str,
     user: &str,
-) -> Result<String, HelpError> {
+) -> Result<Answer, HelpError> {
     let clients = chosen.clients(local.clients());
     let runtime = runtime().map_err(|e| HelpError::Request(e.to_string()))?;
     let question = Question {
@@ -319,4 +364,23 @@ fn context_of<'a>(local: &'a Local, words: &'a [String]) -> Result<(Context<'a>,
     let context = context.map_err(failure)?;
     let context = runtime()?.block_on(context.with_live_help());
     Ok((context, question))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use crate::assist::known_commands::{CHANGING, LOOKING};
+
+    #[test]
+    fn commands_that_answers_are_checked_for_exist() {
+        let all = crate::cli::Cli::command();
+        for known in LOOKING.iter().chain(&CHANGING).filter(|it| **it != "help") {
+            let mut command = &all;
+            for word in known.split(' ') {
+                let below = command.find_subcommand(word);
+                command = below.unwrap_or_else(|| panic!("ati {known}"));
+            }
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! `ati assist --plan`: a plan of tool calls, made on this machine and checked before it is shown.
-//! Where there is a proxy, its tools are planned with; its language model isn't asked.
+//! Where there is a proxy, its catalogue decides whether the plan would run. A machine without
+//! manifests plans with the proxy's tools. The proxy's language model isn't asked.
 
 use std::path::Path;
 
@@ -8,15 +9,19 @@ use tracing::info;
 
 use super::super::local::Local;
 use super::super::new_file::NewFile;
-use super::super::plan::{Registry, check_plan, command_line};
+use super::super::plan::{Author, Registry, check_plan, command_line};
 use super::super::remote::Remote;
 use super::super::{Format, file_failure, output};
 use super::backend::{self, Choice, Kind};
 use super::{ask_whole, context_of, failure, index, listed, no_llm};
 use crate::assist::plan::Plan;
-use crate::assist::prompt;
+use crate::assist::{cut_note, prompt};
 use crate::config;
 use crate::error::{Code, Failure, HelpError};
+use crate::text::clip_chars;
+
+/// Characters of an answer that are shown where it is no plan.
+const LONGEST_SHOWN: usize = 20_000;
 
 /// What the language model is asked.
 pub struct Task {
@@ -32,13 +37,9 @@ pub fn make(
 ) -> Result<u8, Failure> {
     let mut local = Local::load()?;
     let remote = Remote::from_environment()?;
-    // The tools that `ati plan execute` will call.
-    let (remote, task) = match remote {
-        None => (None, here(&mut local, words)?),
-        Some(remote) => match listed::task(&remote, words) {
-            Ok(task) => (Some(remote), task),
-            Err(failure) => (None, without_proxy(&mut local, words, failure)?),
-        },
+    let task = match &remote {
+        Some(remote) if !has_manifests() => listed::task(remote, words)?,
+        _ => here(&mut local, words)?,
     };
     let Some(chosen) = backend::choose(&local, choice)? else {
         return Err(no_llm());
@@ -50,23 +51,21 @@ pub fn make(
         }
         _ => failure(error),
     })?;
-    let plan = Plan::parse_answer(&task.question, &answer).map_err(|why| {
-        output::note(&format!(
-            "The language model answered:\n{}",
-            readable(&answer)
-        ));
-        let message = "Failed to parse plan from LLM response";
-        Failure::new(Code::UpstreamError, message).because(why)
-    })?;
-    let registry = match &remote {
-        Some(remote) => Registry::Proxy(remote),
-        None => Registry::Here(&local),
+    let show_answer = || {
+        let answer = output::printable_lines(clip_chars(&answer.text, LONGEST_SHOWN));
+        output::note(&format!("The language model answered:\n{answer}"));
     };
-    check_plan(&plan, &registry).map_err(|wrong| {
-        output::note(&format!(
-            "The language model answered:\n{}",
-            readable(&answer)
-        ));
+    let plan = Plan::parse_answer(&task.question, &answer.text).map_err(|why| {
+        show_answer();
+        let message = "Failed to parse plan from LLM response";
+        let failure = Failure::new(Code::UpstreamError, message).because(why);
+        match answer.is_cut {
+            true => failure.hint(cut_note()),
+            false => failure,
+        }
+    })?;
+    check(&plan, &local, remote.as_ref()).map_err(|wrong| {
+        show_answer();
         let message = "the plan of the language model would not run";
         let failure = Failure::new(wrong.code, message).because(wrong);
         failure.hint("nothing was written; ask again, or name the tool or provider first")
@@ -91,23 +90,31 @@ fn here(local: &mut Local, words: &[String]) -> Result<Task, Failure> {
     Ok(Task { system, question })
 }
 
-/// A proxy that can't be reached is no reason not to plan, where this machine has manifests of its
-/// own: the plan is checked again before it runs.
-fn without_proxy(local: &mut Local, words: &[String], failure: Failure) -> Result<Task, Failure> {
+/// Whether this machine has providers of its own.
+fn has_manifests() -> bool {
     let manifests = config::read_manifests(&config::ati_dir(), &mut Vec::new());
-    let has_own = manifests
-        .iter()
-        .any(|manifest| !manifest.name.starts_with('_'));
-    if failure.status.is_some() || !has_own {
-        return Err(failure);
+    let mut names = manifests.iter().map(|manifest| &manifest.name);
+    names.any(|name| !name.starts_with('_'))
+}
+
+/// By the catalogue of the proxy, which will run the plan. One that can't say is no reason not to
+/// plan, where this machine has manifests: the plan is checked again before it runs.
+fn check(plan: &Plan, local: &Local, remote: Option<&Remote>) -> Result<(), Failure> {
+    let here = || check_plan(plan, &Registry::Here(local), Author::Model).map(|_| ());
+    let Some(remote) = remote else {
+        return here();
+    };
+    match check_plan(plan, &Registry::Proxy(remote), Author::Model) {
+        Err(failure) if failure.code == Code::UpstreamError && has_manifests() => {
+            output::note(&format!(
+                "The proxy's tools can't be read ({}). The plan is checked against this machine's \
+                 own; 'ati plan execute' checks it against those of the proxy.",
+                output::printable(&failure.one_line())
+            ));
+            here()
+        }
+        checked => checked.map(|_| ()),
     }
-    let task = here(local, words)?;
-    output::note(&format!(
-        "The proxy's tools can't be read ({}). The plan is made of this machine's own; 'ati plan \
-         execute' checks it against those of the proxy.",
-        output::printable(&failure.one_line())
-    ));
-    Ok(task)
 }
 
 fn write(plan: &Plan, path: &Path) -> Result<(), Failure> {
@@ -133,10 +140,4 @@ fn print(plan: &Plan, format: Format) {
             }
         }
     }
-}
-
-/// An answer without what a terminal would act on.
-fn readable(answer: &str) -> String {
-    let is_harmless = |c: &char| matches!(c, '\n' | '\t') || !c.is_control();
-    answer.chars().filter(is_harmless).take(20_000).collect()
 }

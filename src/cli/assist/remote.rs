@@ -6,11 +6,11 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::super::remote::{Remote, not_ati};
+use super::super::remote::{Remote, Response, not_ati};
 use super::super::{Format, output};
-use super::{Subject, backend, index, print, split};
+use super::{Subject, backend, hint, index, print, split};
 use crate::config;
-use crate::error::Failure;
+use crate::error::{Failure, HelpError};
 
 /// The proxy waits for its language model as long as this machine would; its answer comes after.
 const MARGIN: Duration = Duration::from_secs(30);
@@ -29,15 +29,34 @@ pub fn ask(remote: Remote, words: &[String], format: Format) -> Result<u8, Failu
         return from_index(&remote, subject, &question, &why, format);
     }
     if answer.status != 200 {
-        return Err(answer.failure(remote.caller()));
+        return Err(failed(&answer, &remote));
     }
     let answer: Value = serde_json::from_str(&answer.body).map_err(|_| not_ati())?;
     let content = answer["content"].as_str().ok_or_else(not_ati)?;
-    let is_harmless = |c: &char| matches!(c, '\n' | '\t') || !c.is_control();
-    let content: String = content.chars().filter(is_harmless).collect();
     // The proxy doesn't say which tools it means.
-    print(&content, &[], format);
+    print(&output::printable_lines(content), &[], format);
     Ok(0)
+}
+
+/// Where its language model failed, the command ends as it would on the proxy's machine.
+fn failed(answer: &Response, remote: &Remote) -> Failure {
+    let failure = answer.failure(remote.caller());
+    let body: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+    let error = body["error"].as_str().unwrap_or_default();
+    let Some(error) = HelpError::read(error, answer.retry_after) else {
+        return failure;
+    };
+    let hint = match error {
+        HelpError::Silent(_) => {
+            Some("[assist] timeout_seconds of the proxy is how long it may send nothing".to_owned())
+        }
+        _ => hint(&error),
+    };
+    Failure {
+        code: error.code(),
+        hint: hint.or(failure.hint),
+        ..failure
+    }
 }
 
 /// What the proxy says where it has no language model.

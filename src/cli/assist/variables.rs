@@ -25,7 +25,7 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     (
         "ATI_ASSIST_TIMEOUT_SECONDS",
         "`120`",
-        "`ati assist`: how long a language model may send nothing.",
+        "`ati assist`: how long a language model may send nothing, up to a day.",
     ),
     (
         "ATI_MANIFEST_PROVIDER",

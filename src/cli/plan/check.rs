@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::super::local::Local;
-use super::super::remote::Remote;
+use super::super::remote::{Remote, not_ati};
 use super::reference;
 use crate::assist::checked::{self, Misfit, Takes};
 use crate::assist::plan::{Plan, Step};
@@ -16,6 +16,13 @@ use crate::catalog::nearest::suggestion;
 use crate::catalog::schema::Schema;
 use crate::catalog::words::Words;
 use crate::error::{Code, Failure};
+
+/// Who wrote a plan. What a language model makes up is refused where a person is only warned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Author {
+    Model,
+    Person,
+}
 
 /// Whose tools a plan calls.
 pub enum Registry<'a> {
@@ -34,6 +41,8 @@ pub struct CheckedStep {
     pub confirm: Option<&'static str>,
     /// Steps whose results it needs, from 0.
     pub needs: Vec<usize>,
+    /// Arguments that the tool doesn't name, and doesn't forbid.
+    pub warnings: Vec<String>,
 }
 
 impl CheckedStep {
@@ -61,11 +70,15 @@ struct Described {
 }
 
 /// Everything that is wrong with a plan, in one failure.
-pub fn check_plan(plan: &Plan, registry: &Registry<'_>) -> Result<Vec<CheckedStep>, Failure> {
+pub fn check_plan(
+    plan: &Plan,
+    registry: &Registry<'_>,
+    author: Author,
+) -> Result<Vec<CheckedStep>, Failure> {
     let mut steps = Vec::new();
     let mut wrong: Vec<Failure> = Vec::new();
     for (at, step) in plan.steps.iter().enumerate() {
-        match check_step(at, step, registry) {
+        match check_step(at, step, registry, author) {
             Ok(checked) => steps.push(checked),
             // Nothing can be said about the others.
             Err(failure) if failure.code == Code::UpstreamError => return Err(failure),
@@ -90,7 +103,12 @@ pub fn check_plan(plan: &Plan, registry: &Registry<'_>) -> Result<Vec<CheckedSte
     }
 }
 
-fn check_step(at: usize, step: &Step, registry: &Registry<'_>) -> Result<CheckedStep, Failure> {
+fn check_step(
+    at: usize,
+    step: &Step,
+    registry: &Registry<'_>,
+    author: Author,
+) -> Result<CheckedStep, Failure> {
     let described = registry.describe(&step.tool)?;
     let invalid = |why: String| Failure::invalid(format!("'{}': {why}", step.tool));
     let (mut known, mut open) = (Map::new(), HashSet::new());
@@ -120,7 +138,7 @@ fn check_step(at: usize, step: &Step, registry: &Registry<'_>) -> Result<Checked
         effects,
     } = described;
     let checked = checked::arguments(&schema, takes, known, &Words::default(), &open);
-    checked.map_err(|Misfit { why, is_missing }| Failure {
+    let unknown = checked.map_err(|Misfit { why, is_missing }| Failure {
         // As `ati run` says it.
         code: match is_missing {
             true => Code::MissingArg,
@@ -128,6 +146,9 @@ fn check_step(at: usize, step: &Step, registry: &Registry<'_>) -> Result<Checked
         },
         ..invalid(format!("Invalid arguments: {why}"))
     })?;
+    if let (Some(why), Author::Model) = (unknown.first(), author) {
+        return Err(invalid(format!("Invalid arguments: {why}")));
+    }
     let effect = |get: fn(&Effects) -> Option<bool>| {
         let effects = effects.as_ref().map(|known| &known.effects);
         effects.and_then(get)
@@ -139,6 +160,7 @@ fn check_step(at: usize, step: &Step, registry: &Registry<'_>) -> Result<Checked
         only_reads,
         confirm: effects.as_ref().and_then(wants_confirmation),
         needs,
+        warnings: unknown,
     })
 }
 
@@ -160,21 +182,27 @@ impl Registry<'_> {
             Registry::Here(local) => here(local, name),
             Registry::Proxy(remote) => match remote.tool(name) {
                 Ok(described) => Ok(of_answer(&described)),
-                Err(failure) if failure.status == Some(404) => {
-                    let listed = remote.get("tools", &[]).unwrap_or_default();
-                    let tools = listed.as_array().cloned().unwrap_or_default();
+                // A name that can't be a part of a path is refused as one.
+                Err(failure) if matches!(failure.status, Some(400 | 404)) => {
+                    let listed = remote.get("tools", &[]).map_err(unsaid)?;
+                    let tools = listed.as_array().cloned().ok_or_else(not_ati)?;
                     let names: Vec<&str> = tools
                         .iter()
                         .filter_map(|tool| tool["name"].as_str())
                         .collect();
                     Err(unknown(name, names.into_iter()))
                 }
-                Err(failure) => Err(Failure {
-                    code: Code::UpstreamError,
-                    ..failure
-                }),
+                Err(failure) => Err(unsaid(failure)),
             },
         }
+    }
+}
+
+/// The proxy doesn't say whether it has the tool.
+fn unsaid(failure: Failure) -> Failure {
+    Failure {
+        code: Code::UpstreamError,
+        ..failure
     }
 }
 

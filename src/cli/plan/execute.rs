@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::super::local::{Answered, Local};
 use super::super::remote::Remote;
@@ -13,12 +13,13 @@ use super::super::{Format, output};
 use super::check::CheckedStep;
 use super::confirm::asks;
 use super::journal::{Journal, State};
-use super::{command_line, reference};
+use super::{command_line_with, reference};
 use crate::assist::plan::Plan;
 use crate::call::Args;
 use crate::config;
 use crate::error::{Code, Failure, UpstreamFault};
 use crate::exec::Watcher;
+use crate::text::clip_chars;
 
 /// Who makes the calls.
 pub enum Caller {
@@ -35,6 +36,19 @@ pub struct Execution<'a> {
     pub yes: bool,
     pub keep_going: bool,
     pub format: Format,
+}
+
+/// Characters of a command that a person is shown.
+const LONGEST_QUESTION: usize = 4000;
+
+/// Whether the upstream may have got the call, and done what it asks for: there was no answer, or
+/// one of a server in between that had none.
+fn is_unanswered(failure: &Failure, text: &str) -> bool {
+    let by_upstream = |status: &u16| text.contains(&format!("API error ({status})"));
+    failure.code == Code::ProviderTimeout
+        || text.contains(UpstreamFault::Closed.words())
+        || [408, 502, 504].iter().any(by_upstream)
+        || matches!(failure.status, Some(408 | 504))
 }
 
 impl Execution<'_> {
@@ -54,12 +68,16 @@ impl Execution<'_> {
                 output::note("[SKIP] done by the earlier run");
                 continue;
             }
-            if !self.is_confirmed(at)? {
+            let args = self.arguments(at, &journal.results);
+            if let Ok(args) = &args
+                && !self.is_confirmed(at, args)?
+            {
                 output::note("[SKIP]");
                 journal.skipped(at)?;
                 continue;
             }
-            let Err(failure) = self.step(at, &mut journal) else {
+            let done = args.and_then(|args| self.step(at, args, &mut journal));
+            let Err(failure) = done else {
                 output::note("[OK]");
                 continue;
             };
@@ -127,11 +145,19 @@ impl Execution<'_> {
         }
     }
 
-    fn is_confirmed(&self, at: usize) -> Result<bool, Failure> {
+    /// The person sees what will be sent, and not where it comes from.
+    fn is_confirmed(&self, at: usize, args: &Map<String, Value>) -> Result<bool, Failure> {
         if !self.confirm_each {
             return Ok(true);
         }
-        let question = format!("Run '{}'?", command_line(&self.plan.steps[at]));
+        let line = command_line_with(&self.plan.steps[at].tool, args);
+        let question = match clip_chars(&line, LONGEST_QUESTION) {
+            shown if shown.len() < line.len() => {
+                let all = line.chars().count();
+                format!("Run '{shown}…' ({all} characters)?")
+            }
+            shown => format!("Run '{shown}'?"),
+        };
         asks(&question).ok_or_else(|| {
             let message = format!("Plan execution aborted at step {}", at + 1);
             Failure::new(Code::ExecutionFailed, message)
@@ -157,8 +183,14 @@ impl Execution<'_> {
         Ok(())
     }
 
-    fn step(&self, at: usize, journal: &mut Journal) -> Result<(), Failure> {
-        let args = self.arguments(at, &journal.results)?;
+    fn step(
+        &self,
+        at: usize,
+        args: Map<String, Value>,
+        journal: &mut Journal,
+    ) -> Result<(), Failure> {
+        let args = RawValue::from_string(Value::Object(args).to_string())
+            .map_err(|e| Failure::new(Code::ExecutionFailed, "the arguments").because(e))?;
         journal.begun(at)?;
         match self.confirmed_call(at, &args) {
             Ok(answered) => {
@@ -175,10 +207,7 @@ impl Execution<'_> {
             }
             Err(failure) => {
                 let text = failure.one_line();
-                // The upstream may have got the call, and done what it asks for.
-                let is_unanswered = failure.code == Code::ProviderTimeout
-                    || text.contains(UpstreamFault::Closed.words());
-                journal.failed(at, &text, !is_unanswered)?;
+                journal.failed(at, &text, !is_unanswered(&failure, &text))?;
                 Err(failure)
             }
         }
@@ -188,11 +217,12 @@ impl Execution<'_> {
         &self,
         at: usize,
         results: &BTreeMap<usize, Value>,
-    ) -> Result<Box<RawValue>, Failure> {
+    ) -> Result<Map<String, Value>, Failure> {
         let args = Value::Object(self.plan.steps[at].args.clone());
-        let args = reference::resolve(&args, results).map_err(Failure::invalid)?;
-        RawValue::from_string(args.to_string())
-            .map_err(|e| Failure::new(Code::ExecutionFailed, "the arguments").because(e))
+        match reference::resolve(&args, results).map_err(Failure::invalid)? {
+            Value::Object(args) => Ok(args),
+            _ => Err(Failure::invalid("the arguments are no object")),
+        }
     }
 
     /// A call that wants to be confirmed has not run. It is made again with its confirmation, where

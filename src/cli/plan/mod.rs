@@ -8,7 +8,7 @@ mod reference;
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::local::Local;
 use super::remote::Remote;
@@ -19,7 +19,7 @@ use crate::error::{Code, Failure};
 use crate::files;
 
 use check::CheckedStep;
-pub use check::{Registry, check_plan};
+pub use check::{Author, Registry, check_plan};
 use execute::{Caller, Execution};
 use journal::Journal;
 
@@ -108,7 +108,14 @@ pub fn run(command: &Command, asked: Option<Format>) -> Result<u8, Failure> {
         (None, Caller::Here(local)) => Registry::Here(local),
         (None, Caller::Proxy) => return Err(Failure::invalid("no proxy")),
     };
-    let steps = check_plan(&plan, &registry)?;
+    let steps = check_plan(&plan, &registry, Author::Person)?;
+    for (n, (step, checked)) in plan.steps.iter().zip(&steps).enumerate() {
+        for warning in &checked.warnings {
+            let tool = output::printable(&step.tool);
+            let warning = output::printable(warning);
+            tracing::warn!("Step {}: '{tool}': {warning}", n + 1);
+        }
+    }
     if args.dry_run {
         show(&plan, &steps, asked);
         return Ok(0);
@@ -185,8 +192,13 @@ fn show(plan: &Plan, steps: &[CheckedStep], asked: Option<Format>) {
 
 /// A step as `ati run` would be typed.
 pub fn command_line(step: &Step) -> String {
-    let mut line = format!("ati run {}", quoted(&output::printable(&step.tool)));
-    for (name, value) in &step.args {
+    command_line_with(&step.tool, &step.args)
+}
+
+/// The same with these arguments.
+fn command_line_with(tool: &str, args: &Map<String, Value>) -> String {
+    let mut line = format!("ati run {}", quoted(&output::printable(tool)));
+    for (name, value) in args {
         let text = match value {
             Value::String(text) => text.clone(),
             other => other.to_string(),

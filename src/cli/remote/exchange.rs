@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method};
 
 use super::clock::clock_ahead;
@@ -144,6 +144,7 @@ fn head(response: &reqwest::Response, path: String, sent: u64) -> Response {
         challenge: text(WWW_AUTHENTICATE.as_str()),
         signature_status: text("x-signature-status"),
         clock_ahead: clock_ahead(headers, sent, unix_now()),
+        retry_after: text(RETRY_AFTER.as_str()).and_then(|text| text.trim().parse().ok()),
         path,
         body: String::new(),
     }

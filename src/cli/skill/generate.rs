@@ -4,11 +4,11 @@
 use std::path::Path;
 
 use super::super::assist::backend::{self, Choice};
-use super::super::assist::{ask_whole, failure, no_llm};
+use super::super::assist::{ask_whole, failure};
 use super::super::local::Local;
 use super::super::output;
 use super::bundled::BundledProvider;
-use crate::assist::manifest;
+use crate::assist::{cut_note, manifest};
 use crate::config::{self, is_provider_name};
 use crate::error::Failure;
 use crate::skills::{DOCUMENT, PROVIDER, folder};
@@ -49,12 +49,18 @@ pub fn manifest(
         }
     };
     let Some(chosen) = backend::choose(&local, choice)? else {
-        return match (choice, bundled) {
-            // Nothing was asked for.
-            (Choice::Cloud, bundled) => Ok(bundled),
-            (_, Some(bundled)) => Ok(Some(bundled)),
-            (_, None) => Err(no_llm()),
+        let asked_for = match choice {
+            Choice::Cerebras => Some(("cerebras", "CEREBRAS_API_KEY")),
+            Choice::Anthropic => Some(("anthropic", "ANTHROPIC_API_KEY")),
+            // Nothing was asked for, or no key is needed.
+            Choice::Any | Choice::Cloud | Choice::Local => None,
         };
+        if let Some((name, key)) = asked_for {
+            tracing::warn!(
+                "no manifest is generated: ATI_MANIFEST_PROVIDER is {name}, and {key} is not set"
+            );
+        }
+        return Ok(bundled);
     };
     if is_there(&provider) {
         output::note(&format!(
@@ -75,7 +81,11 @@ pub fn manifest(
         }
     };
     let (answer, bundled) = answer;
-    match checked(manifest::toml_of(&answer), &provider, allowed) {
+    if answer.is_cut {
+        tracing::warn!("the generated manifest isn't used: {}", cut_note());
+        return Ok(bundled);
+    }
+    match checked(manifest::toml_of(&answer.text), &provider, allowed) {
         Ok(generated) => {
             generated.show("A language model wrote this manifest. Check it before you use it");
             Ok(Some(generated))
@@ -116,7 +126,10 @@ fn checked(text: &str, provider: &str, allowed: bool) -> Result<BundledProvider,
     let failed = |e: std::io::Error| e.to_string();
     let folder = tempfile::tempdir().map_err(failed)?;
     std::fs::write(folder.path().join(PROVIDER), text).map_err(failed)?;
-    let found = BundledProvider::of(folder.path()).map_err(|e| e.one_line())?;
+    let found = BundledProvider::of(folder.path()).map_err(|e| {
+        let folder = format!("{}/", folder.path().display());
+        e.one_line().replace(&folder, "")
+    })?;
     let found = found.ok_or("it is empty")?;
     if found.name != provider {
         return Err(format!("it is of the provider '{}'", found.name));

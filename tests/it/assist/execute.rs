@@ -106,6 +106,10 @@ fn steps_run_in_order_with_results_of_earlier_ones() {
 fn every_step_is_checked_before_the_first_runs() {
     let upstream = shop();
     let dir = here(&upstream);
+    let strict = "[[tools]]\nname = 'market:strict'\n[tools.input_schema]\ntype = 'object'\n\
+                  additionalProperties = false\nproperties = { symbol = { type = 'string' } }\n";
+    let text = market_manifest(&upstream.url()) + strict;
+    super::manifest(dir.path(), "market", &text);
     let good = json!(["market:quote", {"symbol": "A"}]);
     for (bad, expected, why) in [
         (
@@ -124,9 +128,30 @@ fn every_step_is_checked_before_the_first_runs() {
             "count",
         ),
         (
-            json!(["market:quote", {"symbol": "A", "bogus": 1}]),
+            json!(["market:strict", {"symbol": "A", "bogus": 1}]),
             2,
             "bogus",
+        ),
+        // What an earlier step gives says nothing about the other arguments.
+        (
+            json!(["market:order", {"symbol": "{{steps.1.symbol}}", "count": "abc"}]),
+            2,
+            "Step 2: 'market:order': Invalid arguments: count",
+        ),
+        (
+            json!(["market:order", {"count": "{{steps.1.id}}"}]),
+            2,
+            "Step 2: 'market:order': Invalid arguments: symbol: is required",
+        ),
+        (
+            json!(["market:strict", {"symbol": "{{steps.1.symbol}}", "bogus": 1}]),
+            2,
+            "Step 2: 'market:strict': Invalid arguments: bogus",
+        ),
+        (
+            json!(["market:strict", {"symbol": "A", "bogus": "{{steps.1.symbol}}"}]),
+            2,
+            "Step 2: 'market:strict': Invalid arguments: bogus",
         ),
         (
             json!(["market:quote", {"symbol": "{{steps.2.x}}"}]),
@@ -172,6 +197,54 @@ fn every_step_is_checked_before_the_first_runs() {
         stderr(&output)
     );
     assert!(upstream.received().is_empty());
+}
+
+#[test]
+fn argument_that_the_schema_does_not_name_is_sent_with_a_warning() {
+    let upstream = shop();
+    let dir = here(&upstream);
+    let steps = json!([
+        ["market:quote", {"symbol": "A", "zz": "b"}],
+        ["market:quote", {"symbol": "{{steps.1.symbol}}", "zz": "{{steps.1.symbol}}"}],
+    ]);
+    let file = plan(dir.path(), steps);
+    let checked = execute(dir.path(), &file, &["--dry-run"]);
+    assert!(upstream.received().is_empty());
+    for output in [checked, execute(dir.path(), &file, &[])] {
+        let said = stderr(&output);
+        assert_eq!(code(&output), Some(0), "{said}");
+        for step in ["Step 1", "Step 2"] {
+            let warning = format!("{step}: 'market:quote': unknown argument 'zz'");
+            assert!(said.contains(&warning), "{said}");
+        }
+    }
+    assert_eq!(upstream.received()[0].target, "/quote?symbol=A&zz=b");
+}
+
+#[test]
+fn person_confirms_what_is_sent_and_not_a_reference() {
+    let upstream = shop();
+    let dir = here(&upstream);
+    let steps = json!([
+        ["market:quote", {"symbol": "A"}],
+        ["market:order", {"symbol": "{{steps.1.data.0.name}}"}],
+    ]);
+    let file = plan(dir.path(), steps);
+    let mut confirming = command(dir.path());
+    confirming.args(["plan", "execute", &file, "--confirm-each"]);
+    let answers = dir.path().join("answers");
+    write(&answers, "y\nn\n");
+    let output = confirming
+        .stdin(std::fs::File::open(&answers).unwrap())
+        .output()
+        .unwrap();
+    let said = stderr(&output);
+    assert_eq!(code(&output), Some(0), "{said}");
+    assert!(
+        said.contains("Run 'ati run market:order --symbol COOK'? [y/N]"),
+        "{said}"
+    );
+    assert_eq!(targets(&upstream), ["GET /quote?symbol=A"]);
 }
 
 #[test]

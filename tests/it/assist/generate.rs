@@ -115,3 +115,19 @@ fn local_model_that_is_not_there_is_an_error_unless_the_skill_brings_a_manifest(
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(install(dir.path(), &[], &[]).0, Some(0));
 }
+
+#[test]
+fn skill_is_installed_where_the_key_of_the_model_is_missing() {
+    for (provider, key) in [
+        ("anthropic", "ANTHROPIC_API_KEY"),
+        ("cerebras", "CEREBRAS_API_KEY"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let env = [("ATI_MANIFEST_PROVIDER", provider)];
+        let (code, said) = install(dir.path(), &env, &[]);
+        assert_eq!(code, Some(0), "{said}");
+        let why = format!("ATI_MANIFEST_PROVIDER is {provider}, and {key} is not set");
+        assert!(said.contains(&why), "{said}");
+        assert!(dir.path().join("skills/weather-skill/SKILL.md").exists());
+    }
+}

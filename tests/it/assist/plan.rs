@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::llm::Llm;
+use super::llm::{Llm, whole};
 use super::{assist, code, folder, llm_manifest, market_manifest, run};
 use crate::support::ati::{Setup, command, stderr, stdout};
 use crate::support::tokens::{bearer, claims, key_pair};
+use crate::support::upstream::Upstream;
 use ati::auth::token::Claims;
 
 fn steps(tool: &str) -> String {
@@ -137,4 +138,58 @@ fn plan_that_would_not_run_is_not_saved() {
         "{}",
         stderr(&output)
     );
+}
+
+#[test]
+fn proxy_that_can_not_say_what_it_has_does_not_hinder_a_plan() {
+    for status in ["404 Not Found", "500 Oops", "401 Unauthorized", "200 OK"] {
+        let proxy = Upstream::answering(move |_, stream| whole(stream, status, "", "{}"));
+        let llm = Llm::saying(&steps("market:insiders"));
+        let dir = folder(&llm.url());
+        let mut planning = command(dir.path());
+        planning.env("ATI_PROXY_URL", proxy.url());
+        let output = run(&mut planning, &["assist", "--plan", "market", "quote"]);
+        let said = stderr(&output);
+        assert_eq!(code(&output), Some(0), "{status}: {said}");
+        assert!(said.contains("The proxy's tools can't be read"), "{said}");
+        let plan: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        assert_eq!(plan["steps"][1]["tool"], "market:insiders");
+        assert!(proxy.received().iter().all(|one| one.method == "GET"));
+        // This machine's own tools decide then.
+        let llm = Llm::saying(&steps("market:bogus"));
+        let dir = folder(&llm.url());
+        let mut planning = command(dir.path());
+        planning.env("ATI_PROXY_URL", proxy.url());
+        let output = run(&mut planning, &["assist", "--plan", "quote"]);
+        assert_eq!(code(&output), Some(1), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn plan_of_this_machine_s_tools_is_checked_by_the_proxy() {
+    let proxy = Setup::new()
+        .manifest("market", &market_manifest("http://127.0.0.1:1"))
+        .credentials(&json!({"market_key": "planted-m"}))
+        .start();
+    let planned = |tool: &str| {
+        let args = json!({"symbol": "A"});
+        let answer = json!({"steps": [{"tool": tool, "args": args}]}).to_string();
+        let llm = Llm::saying(&answer);
+        let dir = folder(&llm.url());
+        let mut planning = command(dir.path());
+        planning.env("ATI_PROXY_URL", format!("http://{}", proxy.edge));
+        let output = run(&mut planning, &["assist", "--plan", "a price"]);
+        assert!(llm.prompt().contains("vault:open"));
+        output
+    };
+    assert_eq!(code(&planned("market:quote")), Some(0));
+    // Only this machine has it.
+    let output = planned("vault:open");
+    let said = stderr(&output);
+    assert_eq!(code(&output), Some(1), "{said}");
+    assert!(said.contains("Step 1: unknown tool 'vault:open'"), "{said}");
+    // Names that no path can have.
+    let output = planned("../health");
+    let said = stderr(&output);
+    assert!(said.contains("Step 1: unknown tool '../health'"), "{said}");
 }

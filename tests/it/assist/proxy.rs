@@ -10,7 +10,7 @@ use crate::support::ati::{Proxy, Setup, command, stderr, stdout, tells_nothing, 
 use crate::support::http::Response;
 use crate::support::tokens::{bearer, claims, key_pair};
 use crate::support::upstream::Upstream;
-use ati::auth::token::{Claims, Signer};
+use ati::auth::token::{Claims, Namespace, Signer};
 
 const VAULT: &str = "[provider]\nname = 'vault'\nbase_url = 'http://127.0.0.1:1'\n\
                      [[tools]]\nname = 'vault:open'\ndescription = 'Opens Gringotts'\n";
@@ -252,4 +252,123 @@ fn failing_language_models_have_their_statuses() {
     let proxy = setup.start();
     let response = ask(&proxy, &token(&signer, "*"), &question);
     assert_eq!(response.json(), json!({"content": "No response from LLM"}));
+}
+
+#[test]
+fn failures_of_the_proxy_s_language_model_end_a_command_as_here() {
+    let fails = |llm: Llm| {
+        let (setup, signer) = setup(&llm.url());
+        let proxy = setup.conf("[assist]\ntimeout_seconds = 1\n").start();
+        let dir = tempfile::tempdir().unwrap();
+        let mut through = command(dir.path());
+        let all = token(&signer, "*");
+        through.env("ATI_PROXY_URL", format!("http://{}", proxy.edge));
+        through.env("ATI_SESSION_TOKEN", all.trim_start_matches("Bearer "));
+        let output = run(&mut through, &["-J", "assist", "price of a share"]);
+        (code(&output), stderr(&output))
+    };
+    let (code, said) = fails(Llm(Upstream::answering(|_, stream| {
+        whole(stream, "429 Slow Down", "retry-after: 17\r\n", "later")
+    })));
+    assert_eq!(code, Some(5), "{said}");
+    assert!(said.contains("rate.exceeded"), "{said}");
+    assert!(said.contains("its server wants 17 s of patience"), "{said}");
+    let (code, said) = fails(Llm::raw("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nno!"));
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("provider.upstream_error"), "{said}");
+    let (code, said) = fails(Llm(Upstream::answering(|_, _| {
+        std::thread::sleep(Duration::from_secs(60));
+        false
+    })));
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("provider.timeout"), "{said}");
+    assert!(said.contains("[assist] timeout_seconds"), "{said}");
+}
+
+#[test]
+fn question_is_an_object() {
+    let llm = Llm::saying("ok");
+    let (setup, signer) = setup(&llm.url());
+    let proxy = setup.start();
+    let all = token(&signer, "*");
+    for list in [json!(["quote", null]), json!([])] {
+        let response = ask(&proxy, &all, &list);
+        assert_eq!(response.status, 422);
+        assert!(response.text().contains("a list, expected an object"));
+    }
+    assert!(llm.0.received().is_empty());
+}
+
+#[test]
+fn questions_are_audited_as_calls_are() {
+    let llm = Llm(Upstream::answering(|received, stream| {
+        let is_bad = String::from_utf8_lossy(&received.body).contains("fail here");
+        let body = json!({"choices": [{"message": {"content": "ok"}}]}).to_string();
+        let status = if is_bad { "500 Oops" } else { "200 OK" };
+        whole(stream, status, "", &body)
+    }));
+    let (setup, signer) = setup(&llm.url());
+    let proxy = setup.start();
+    let all = token(&signer, "*");
+    let long = "ü".repeat(300);
+    ask(&proxy, &all, &json!({"query": long, "tool": "market"}));
+    // One that never gets to the model leaves no line.
+    ask(&proxy, &all, &json!({"query": "q", "tool": "nope"}));
+    let failing = ask(&proxy, &all, &json!({"query": "fail here"}));
+    assert_eq!(failing.status, 502);
+    let lines = proxy.wait_for_audit(2);
+    assert_eq!(lines.len(), 2);
+    let first = &lines[0];
+    assert_eq!(
+        (&first["tool"], &first["status"]),
+        (&json!("help"), &json!("ok"))
+    );
+    assert_eq!(first["agent_sub"], claims().sub);
+    assert_eq!(first["args"]["tool"], "market");
+    let kept = format!("{}...[truncated]", "ü".repeat(200));
+    assert_eq!(first["args"]["query"], kept);
+    assert!(first["duration_ms"].is_u64() && first["request_id"].is_string());
+    assert_eq!(lines[1]["status"], "error");
+    let error = lines[1]["error"].as_str().unwrap();
+    assert!(error.starts_with("LLM API error (500): "), "{error}");
+}
+
+#[test]
+fn questions_are_limited_by_a_rate_that_matches_help() {
+    let llm = Llm::saying("ok");
+    let (setup, signer) = setup(&llm.url());
+    let proxy = setup.start();
+    let limited = |sub: &str, pattern: &str| {
+        let claims = Claims {
+            sub: sub.to_owned(),
+            scope: "*".to_owned(),
+            ati: Some(Namespace {
+                v: 1,
+                rate: [(pattern.to_owned(), "1/hour".to_owned())].into(),
+                customer_id: None,
+            }),
+            ..claims()
+        };
+        bearer(&signer, &claims)
+    };
+    let question = json!({"query": "q"});
+    for (sub, pattern) in [("one", "help"), ("two", "*")] {
+        let token = limited(sub, pattern);
+        // What isn't asked isn't counted.
+        let refused_before = ask(&proxy, &token, &json!({"query": "q", "tool": "nope"}));
+        assert_eq!(refused_before.status, 403);
+        assert_eq!(ask(&proxy, &token, &question).status, 200);
+        let response = ask(&proxy, &token, &question);
+        let expected = format!("Rate limit exceeded for '{pattern}': 1/hour (limit: 1/hour)");
+        assert_eq!(refused(&response), (429, expected));
+        assert!(response.header("retry-after").is_some());
+    }
+    let token = limited("three", "tool:*");
+    for _ in 0..2 {
+        assert_eq!(ask(&proxy, &token, &question).status, 200);
+    }
+    assert_eq!(llm.0.received().len(), 4);
+    let last = proxy.wait_for_audit(6);
+    let refused = last.iter().filter(|line| line["status"] == "error");
+    assert_eq!(refused.count(), 2);
 }

@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
-use super::code;
 use super::execute::{execute, here, plan};
-use crate::support::ati::{command, stderr};
+use super::{code, market_manifest};
+use crate::support::ati::{Setup, command, stderr};
+use crate::support::tokens::{bearer, claims, key_pair};
 use crate::support::upstream::Upstream;
 use crate::support::{PATIENCE, eventually};
+use ati::auth::token::Claims;
 
 /// Answers all but requests for HANG, while that is so.
 fn hanging() -> (Upstream, Arc<AtomicBool>) {
@@ -132,4 +134,49 @@ fn two_executions_of_one_plan_do_not_run_at_the_same_time() {
         stderr(&output)
     );
     assert_eq!(upstream.received().len(), 1);
+}
+
+#[test]
+fn gateway_that_had_no_answer_leaves_a_step_in_doubt() {
+    for status in [
+        "504 Gateway Timeout",
+        "502 Bad Gateway",
+        "408 Request Timeout",
+    ] {
+        let upstream = Upstream::answering(move |_, stream| {
+            super::llm::whole(stream, status, "", r#"{"error": "no answer"}"#)
+        });
+        let (signer, public) = key_pair();
+        let proxy = Setup::new()
+            .manifest("market", &market_manifest(&upstream.url()))
+            .credentials(&json!({"market_key": "planted-market"}))
+            .jwt(&public)
+            .start();
+        let dir = here(&upstream);
+        let file = plan(dir.path(), json!([["market:order", {"symbol": "A"}]]));
+        let scope = "tool:market:*".to_owned();
+        let token = bearer(&signer, &Claims { scope, ..claims() });
+        let run = |is_proxied: bool| {
+            let journal = format!("{file}.{is_proxied}");
+            let mut command = command(dir.path());
+            command.args(["plan", "execute", &file, "--journal", &journal]);
+            if is_proxied {
+                command.env("ATI_PROXY_URL", format!("http://{}", proxy.edge));
+                command.env("ATI_SESSION_TOKEN", token.trim_start_matches("Bearer "));
+            }
+            command.output().unwrap()
+        };
+        for is_proxied in [false, true] {
+            let before = count(&upstream, "POST");
+            let output = run(is_proxied);
+            assert_eq!(code(&output), Some(4), "{status}: {}", stderr(&output));
+            let sent = count(&upstream, "POST");
+            assert!(sent > before);
+            let output = run(is_proxied);
+            let said = stderr(&output);
+            assert_eq!(code(&output), Some(1), "{status}: {said}");
+            assert!(said.contains("Step 1 ('market:order') had begun"), "{said}");
+            assert_eq!(count(&upstream, "POST"), sent);
+        }
+    }
 }

@@ -13,6 +13,7 @@ fn answer(status: u16, is_json: bool, body: &str) -> Response {
         is_json,
         challenge: None,
         signature_status: None,
+        retry_after: None,
         clock_ahead: None,
     }
 }
