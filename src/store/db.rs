@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
@@ -42,6 +44,8 @@ pub(super) enum Pools {
     Sqlite {
         writer: SqlitePool,
         readers: SqlitePool,
+        /// How many connections the writer has had. It has one at a time.
+        opened: Arc<AtomicU64>,
     },
     Postgres(PgPool),
 }
@@ -270,11 +274,21 @@ async fn connect_sqlite(path: &Path, tables: Tables) -> Result<Db, StoreError> {
             .max_connections(connections)
             .acquire_timeout(ACQUIRE_TIMEOUT)
     };
-    let writer = pool(1).connect_with(options.clone()).await?;
+    let opened = Arc::new(AtomicU64::new(0));
+    let counted = opened.clone();
+    let writer = pool(1).after_connect(move |_, _| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async { Ok(()) })
+    });
+    let writer = writer.connect_with(options.clone()).await?;
     // A file that can be read only is noticed now, not at the first key.
     OwnedWriter::begin(&writer).await?.commit().await?;
     let readers = pool(SQLITE_READERS).connect_lazy_with(options.read_only(true));
-    Ok(Db(Pools::Sqlite { writer, readers }))
+    Ok(Db(Pools::Sqlite {
+        writer,
+        readers,
+        opened,
+    }))
 }
 
 /// An empty file for its owner alone. SQLite gives the files next to it the same mode.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde_json::Value as JsonValue;
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgRow, PgValueFormat, PgValueRef};
 use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 use sqlx::types::ipnet::IpNet;
@@ -73,9 +73,13 @@ impl Row {
                     time.ok_or_else(|| unreadable(column, "not a time"))
                 })
                 .transpose()?,
-            Row::Postgres(row) => row
-                .try_get::<Option<time::OffsetDateTime>, _>(column)?
-                .map(Timestamp::from_date),
+            Row::Postgres(row) => {
+                if is_out_of_range(&row.try_get_raw(column)?) {
+                    return Err(unreadable(column, "not a time of these millennia"));
+                }
+                row.try_get::<Option<time::OffsetDateTime>, _>(column)?
+                    .map(Timestamp::from_date)
+            }
         })
     }
 
@@ -135,6 +139,18 @@ fn type_name(row: &PgRow, column: &str) -> Result<String, StoreError> {
 
 fn present<T>(value: Option<T>, column: &str) -> Result<T, StoreError> {
     value.ok_or_else(|| unreadable(column, "it is empty"))
+}
+
+/// `infinity`, and times that the library would panic on.
+fn is_out_of_range(value: &PgValueRef<'_>) -> bool {
+    /// Microseconds since 2000, about eight thousand years.
+    const FARTHEST: u64 = 250_000_000_000_000_000;
+    let bytes = match value.format() {
+        PgValueFormat::Binary => value.as_bytes().ok(),
+        PgValueFormat::Text => None,
+    };
+    let micros = bytes.and_then(|bytes| Some(i64::from_be_bytes(bytes.try_into().ok()?)));
+    micros.is_some_and(|micros| micros.unsigned_abs() > FARTHEST)
 }
 
 fn unreadable(column: &str, what: &str) -> StoreError {

@@ -1,5 +1,6 @@
 //! What other processes change: PostgreSQL tells it, SQLite is asked.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sqlx::Row as _;
@@ -31,19 +32,19 @@ impl Db {
     /// `Unknown`, as soon as it listens.
     pub async fn watch(&self, channel: &'static str, mut tell: impl FnMut(Change) + Send) {
         match self.pools() {
-            Pools::Sqlite { writer, .. } => poll(writer, &mut tell).await,
+            Pools::Sqlite { writer, opened, .. } => poll(writer, opened, &mut tell).await,
             Pools::Postgres(pool) => listen(pool, channel, &mut tell).await,
         }
     }
 }
 
-/// On the writer's connection: for that, the version changes when another one has written.
-async fn poll(writer: &SqlitePool, tell: &mut (impl FnMut(Change) + Send)) {
+/// On the writer's connection: for that, the version changes when another one has written. A new
+/// connection counts from its own beginning, so what was written before that isn't known.
+async fn poll(writer: &SqlitePool, opened: &AtomicU64, tell: &mut (impl FnMut(Change) + Send)) {
     let mut last = None;
     let mut is_blind = false;
     loop {
-        let asked = sqlx::query("pragma data_version").fetch_one(writer).await;
-        match asked.and_then(|row| row.try_get::<i64, _>(0)) {
+        match version(writer, opened).await {
             Ok(version) => {
                 if last != Some(version) || is_blind {
                     tell(Change::Unknown);
@@ -60,6 +61,14 @@ async fn poll(writer: &SqlitePool, tell: &mut (impl FnMut(Change) + Send)) {
         }
         tokio::time::sleep(POLL).await;
     }
+}
+
+/// Which connection it is, and the version that it sees.
+async fn version(writer: &SqlitePool, opened: &AtomicU64) -> Result<(u64, i64), sqlx::Error> {
+    let mut connection = writer.acquire().await?;
+    let which = opened.load(Ordering::Relaxed);
+    let row = sqlx::query("pragma data_version").fetch_one(&mut *connection);
+    Ok((which, row.await?.try_get(0)?))
 }
 
 async fn listen(pool: &PgPool, channel: &'static str, tell: &mut (impl FnMut(Change) + Send)) {

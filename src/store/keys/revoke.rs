@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{CHANNEL, Entry, KeyRow, audit};
 use crate::store::db::{Db, Engine, Transaction};
 use crate::store::error::StoreError;
+use crate::store::row::Row;
 use crate::store::statement::{Statement, sql};
 use crate::store::time::Timestamp;
 
@@ -70,7 +71,7 @@ pub async fn revoke(db: &Db, hash: &str, by: &str) -> Result<bool, StoreError> {
         actor: by,
         action: "key.revoke",
         target: Some(hash),
-        before: Some(key.to_json()),
+        before: Some(key.snapshot.clone()),
         after: None,
     };
     audit(&mut transaction, entry).await?;
@@ -104,16 +105,37 @@ pub async fn revoke_all(db: &Db, filter: &Filter, by: &str) -> Result<Revoked, S
     Ok(hashes)
 }
 
+/// A key that was removed.
+struct RemovedKey {
+    token_hash: String,
+    snapshot: Value,
+}
+
+impl RemovedKey {
+    /// A row that can't be read can be revoked all the same.
+    fn read(row: &Row) -> Result<Self, StoreError> {
+        let token_hash = row.text("token_hash")?;
+        let snapshot = match KeyRow::read(row) {
+            Ok(key) => key.to_json(),
+            Err(e) => json!({"token_hash": token_hash, "unreadable": e.to_string()}),
+        };
+        Ok(RemovedKey {
+            token_hash,
+            snapshot,
+        })
+    }
+}
+
 async fn remove(
     transaction: &mut Transaction,
     deletion: Statement,
     by: &str,
-) -> Result<Vec<KeyRow>, StoreError> {
+) -> Result<Vec<RemovedKey>, StoreError> {
     let rows = transaction.fetch(deletion).await?;
-    let keys: Result<Vec<KeyRow>, StoreError> = rows.iter().map(KeyRow::read).collect();
+    let keys: Result<Vec<RemovedKey>, StoreError> = rows.iter().map(RemovedKey::read).collect();
     let keys = keys?;
     for key in &keys {
-        keep(transaction, key, key.to_json(), by).await?;
+        keep(transaction, key, by).await?;
         if transaction.engine() == Engine::Postgres {
             // Delivered at the commit.
             let tell = sql("select pg_notify($1, $2)");
@@ -124,17 +146,12 @@ async fn remove(
     Ok(keys)
 }
 
-async fn keep(
-    transaction: &mut Transaction,
-    key: &KeyRow,
-    snapshot: Value,
-    by: &str,
-) -> Result<(), StoreError> {
+async fn keep(transaction: &mut Transaction, key: &RemovedKey, by: &str) -> Result<(), StoreError> {
     let text = "insert into ati_deleted_keys (token_hash, snapshot, deleted_at, deleted_by) \
                 values ($1, $2, $3, $4) on conflict (token_hash) do nothing";
     let statement = sql(text)
         .text(&key.token_hash)
-        .json(snapshot)
+        .json(key.snapshot.clone())
         .time(Timestamp::now())
         .text(by);
     transaction.execute(statement).await.map(|_| ())

@@ -1,6 +1,8 @@
 //! What does a virtual key open, and for how long?
 
-use serde_json::json;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
 
 use super::{Key, admin, answering, call, issue, issue_for_quotes, revoke, setup, shown};
 use crate::support::ati::{stdout, tool};
@@ -17,6 +19,7 @@ on_both_engines!(
     rate_of_a_key_limits_its_calls,
     route_that_asks_for_a_token_takes_a_key,
     key_revoked_by_another_process_is_refused_within_a_second,
+    row_that_cannot_be_read_stops_no_other_key_and_can_be_revoked,
 );
 
 fn key_opens_what_its_row_names_and_nothing_else(database: &mut Database) {
@@ -206,11 +209,23 @@ fn key_revoked_by_another_process_is_refused_within_a_second(database: &mut Data
     let proxy = setup(database, &upstream).start();
     let key = issue_for_quotes(&proxy, "a");
     assert_eq!(call(&proxy, &key, "market:quote"), 200);
-    let revoked = crate::support::ati::command(proxy.dir.path())
-        .args(["admin", "keys", "revoke", &key.hash])
-        .env("ATI_DB_URL", database.url())
-        .output()
-        .unwrap();
+    // Revoking what isn't there ends a transaction without a commit, and with it a connection.
+    let is_done = AtomicBool::new(false);
+    let revoked = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                let path = format!("/admin/keys/{}", "0".repeat(64));
+                assert_eq!(admin(&proxy, "DELETE", &path, &Value::Null).status, 404);
+            }
+        });
+        let revoked = crate::support::ati::command(proxy.dir.path())
+            .args(["admin", "keys", "revoke", &key.hash])
+            .env("ATI_DB_URL", database.url())
+            .output()
+            .unwrap();
+        is_done.store(true, Ordering::Relaxed);
+        revoked
+    });
     let start = std::time::Instant::now();
     assert!(revoked.status.success(), "{revoked:?}");
     assert!(stdout(&revoked).contains("revoked"));
@@ -218,6 +233,24 @@ fn key_revoked_by_another_process_is_refused_within_a_second(database: &mut Data
         (call(&proxy, &key, "market:quote") == 401).then_some(())
     });
     assert!(start.elapsed() < std::time::Duration::from_secs(1));
+}
+
+fn row_that_cannot_be_read_stops_no_other_key_and_can_be_revoked(database: &mut Database) {
+    let upstream = answering();
+    let proxy = setup(database, &upstream).start();
+    let [bad, good, kept] = ["x-bad", "x-good", "y"].map(|alias| issue_for_quotes(&proxy, alias));
+    database.run(&[match database.is_postgres() {
+        false => "update ati_keys set tools = 'oops' where key_alias = 'x-bad'",
+        true => "update ati_keys set expires_at = 'infinity' where key_alias = 'x-bad'",
+    }]);
+    assert_eq!(call(&proxy, &bad, "market:quote"), 503);
+    assert_eq!(call(&proxy, &good, "market:quote"), 200);
+    let prefix = json!({"alias_prefix": "x-"});
+    let revoked = admin(&proxy, "POST", "/admin/keys/bulk-revoke", &prefix);
+    assert_eq!(revoked.json(), json!({"revoked": 2}), "{}", revoked.text());
+    assert_eq!(call(&proxy, &bad, "market:quote"), 401);
+    assert_eq!(call(&proxy, &good, "market:quote"), 401);
+    assert_eq!(call(&proxy, &kept, "market:quote"), 200);
 }
 
 #[test]
