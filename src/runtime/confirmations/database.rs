@@ -59,7 +59,9 @@ async fn insert(
     let caller = &binding[..CALLER];
     let oldest = sql(oldest).text(caller).int(MOST_OF_ONE as i64 - 1);
     transaction.execute(oldest).await?;
-    let count = sql("select count(*) as waiting from ati_confirmations");
+    // Those that have expired wait for nothing.
+    let count = "select count(*) as waiting from ati_confirmations where expires_at > $1";
+    let count = sql(count).time(Timestamp::now());
     let rows = transaction.fetch(count).await?;
     let waiting = rows.first().map_or(Ok(0), |row| row.int("waiting"))?;
     if waiting >= MOST as i64 {

@@ -79,12 +79,14 @@ fn make_room(folder: &Path, caller: &str, now: u64) -> io::Result<()> {
     for entry in &old {
         remove(&entry.path)?;
     }
-    let mut count = live.len();
+    // Those that have expired wait for nothing.
+    let mut count = live.iter().filter(|entry| entry.expires > now).count();
     live.retain(|entry| entry.caller == caller);
     live.sort_by_key(|entry| entry.expires);
     let too_many = (live.len() + 1).saturating_sub(MOST_OF_ONE);
     for entry in live.iter().take(too_many) {
-        count -= usize::from(remove(&entry.path)?);
+        let was_there = remove(&entry.path)?;
+        count -= usize::from(was_there && entry.expires > now);
     }
     if count >= MOST {
         return Err(io::Error::other("too many calls wait for a confirmation"));

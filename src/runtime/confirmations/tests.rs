@@ -68,3 +68,22 @@ async fn caller_with_too_many_loses_its_oldest_and_no_one_elses() {
     assert_eq!(confirmations.consume(&last, &own).await.unwrap(), Ok(()));
     assert_eq!(confirmations.consume(&kept, &theirs).await.unwrap(), Ok(()));
 }
+
+#[tokio::test]
+async fn confirmations_that_have_expired_take_no_room_of_others() {
+    for (expires, has_room) in [
+        (crate::clock::unix_now() - 10, true),
+        (u64::MAX >> 1, false),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let confirmations = Confirmations::new(dir.path());
+        let own = call(1, "t", 1);
+        confirmations.issue(&own, MINUTE).await.unwrap();
+        for other in 0..MOST {
+            let name = format!("{expires}-{other:064x}-{other:064x}");
+            std::fs::write(dir.path().join("confirmations").join(name), "{}").unwrap();
+        }
+        let issued = confirmations.issue(&own, MINUTE).await;
+        assert_eq!(issued.is_ok(), has_room);
+    }
+}
