@@ -55,7 +55,7 @@ pub struct Claims {
     pub ati: Option<Namespace>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Namespace {
     pub v: u64,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{KeyArgs, given, verification_key};
 use crate::auth::scope;
-use crate::auth::token::{self, Claims, Verifier};
+use crate::auth::token::{self, Claims, Namespace, Verifier};
 use crate::config::Environment;
 use crate::error::{Code, Failure};
 use crate::policy::{CommandPattern, Rules, Test, read_restriction};
@@ -109,9 +109,16 @@ fn narrow(claims: &mut Claims, lead: &Claims) -> Result<(), Failure> {
         return Err(Failure::new(Code::ScopeDenied, message));
     }
     claims.exp = claims.exp.min(lead.exp);
-    let Some(theirs) = &lead.ati else {
-        return Ok(());
-    };
+    if claims.aud != lead.aud {
+        let message = format!(
+            "the audience '{}' is another one than that of the lead's token",
+            claims.aud
+        );
+        return Err(Failure::new(Code::ScopeDenied, message));
+    }
+    // A lead's token without `ati` has no customer, so its helper has none either.
+    let none = Namespace::default();
+    let theirs = lead.ati.as_ref().unwrap_or(&none);
     if let Some(own) = &mut claims.ati {
         if own.customer_id.is_some() && own.customer_id != theirs.customer_id {
             let message = "--customer-id is another one than that of the lead's token";
@@ -130,4 +137,37 @@ fn narrow(claims: &mut Claims, lead: &Claims) -> Result<(), Failure> {
 
 fn parse_pattern(text: &str) -> Result<CommandPattern, String> {
     CommandPattern::new(text).ok_or_else(|| "the pattern is empty".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claims(aud: &str, customer: Option<&str>) -> Claims {
+        Claims {
+            iss: None,
+            sub: "s".to_owned(),
+            aud: aud.to_owned(),
+            iat: 0,
+            exp: 60,
+            jti: None,
+            scope: "tool:a".to_owned(),
+            job_id: None,
+            sandbox_id: None,
+            ati: Some(Namespace {
+                v: 1,
+                customer_id: customer.map(str::to_owned),
+                ..Namespace::default()
+            }),
+        }
+    }
+
+    #[test]
+    fn helper_of_a_lead_without_a_customer_has_none_and_the_same_audience() {
+        let mut lead = claims("edge", None);
+        lead.ati = None;
+        assert!(narrow(&mut claims("edge", None), &lead).is_ok());
+        assert!(narrow(&mut claims("edge", Some("victim")), &lead).is_err());
+        assert!(narrow(&mut claims("other", None), &lead).is_err());
+    }
 }
