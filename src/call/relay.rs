@@ -80,7 +80,11 @@ impl<'a> Relayed<'a> {
         let call = self.call();
         let known = tool.tool.map(AsRef::as_ref);
         let delegation = self.identity.delegation.as_deref();
-        if known.is_none() && self.context.policy.weighs_effects(delegation) {
+        let is_doubtful = || {
+            let weighs = self.context.policy.weighs_effects(delegation);
+            weighs || self.is_like_a_listed_one(&tool.name)
+        };
+        if known.is_none() && is_doubtful() {
             // Nothing is known of what it does, and the server may read its name in another way.
             return Err(CallError::PolicyDenied {
                 tool: tool.name.clone(),
@@ -105,6 +109,18 @@ impl<'a> Relayed<'a> {
         let key = || policy::raw_arguments_key(text, self.upstream_url);
         policy::decide(&call, &asked, key).await?;
         limit(&call, &tool.name, false).await
+    }
+
+    /// Whether a lax server could take this name for that of a tool that it lists: by another case
+    /// of letters, blanks, or other marks between words.
+    fn is_like_a_listed_one(&self, name: &str) -> bool {
+        let letters = |name: &str| -> String {
+            let letters = name.chars().filter(|c| c.is_alphanumeric());
+            letters.flat_map(char::to_lowercase).collect()
+        };
+        let (wanted, own) = (letters(name), &self.provider.name);
+        let mut tools = self.context.catalog.tools().iter();
+        tools.any(|tool| tool.provider.name == *own && letters(&tool.name) == wanted)
     }
 
     /// The server, with the caller's credential.

@@ -267,7 +267,7 @@ impl Exchange {
                 });
             }
             Some(record)
-        } else if request.method.eq_ignore_ascii_case("tools/call") {
+        } else if request.method.trim().eq_ignore_ascii_case("tools/call") {
             // A server that reads it as a call would make one that was never checked.
             return Err(Err(RpcError::UnknownMethod(request.method.clone())));
         } else {

@@ -86,3 +86,15 @@ fn tool_that_is_not_listed_is_refused_where_effects_are_weighed() {
     let refused = session.ask("Tools/Call", json!({"name": "echo", "arguments": {}}));
     assert_eq!(refused["error"]["code"], -32601, "{refused}");
 }
+
+#[test]
+fn name_that_a_lax_server_takes_for_a_listed_one_is_refused() {
+    let proxy = started(with_program(DESTRUCTIVE));
+    let session = Session::open(&proxy);
+    for name in ["Echo", "ECHO", "echo ", " echo", "e_cho"] {
+        let denied = session.call(name, json!({"text": "x"}));
+        assert_eq!(denied["error"]["code"], -32001, "{name}: {denied}");
+    }
+    let padded = session.ask("tools/call ", json!({"name": "echo", "arguments": {}}));
+    assert_eq!(padded["error"]["code"], -32601, "{padded}");
+}
