@@ -20,7 +20,7 @@ use crate::credential::CredentialError;
 use crate::error::{HelpError, Refusal};
 use crate::request_id::RequestId;
 use crate::snapshot::Snapshot;
-use crate::telemetry::otel::traceparent::Traceparent;
+use crate::telemetry::otel::Traceparent;
 
 /// Characters of a question.
 const LONGEST_QUESTION: usize = 20_000;
@@ -74,9 +74,10 @@ pub(super) async fn answer(
     let answer = answered.map_err(help)?;
     let mut screen = Screen::new(catalog, scopes);
     let mut content = screen.whole(&answer);
-    for left_out in &screen.left_out {
-        let why = &left_out.why;
-        tracing::info!(request_id = %id, why, "a command of the language model was left out");
+    if let Some(first) = screen.left_out.first() {
+        // One line: an answer may have thousands of them.
+        let (count, why) = (screen.left_out.len(), &first.why);
+        tracing::info!(request_id = %id, count, why, "commands of the language model were left out");
     }
     content += &assist::note(screen.left_out.len());
     if answer.is_cut {

@@ -134,7 +134,7 @@ impl<'a> Screen<'a> {
             return self.end_fence(line, mark, shown);
         }
         self.held.push(line);
-        let goes_on = self.held.last().is_some_and(|line| line.ends_with('\\'));
+        let goes_on = self.held.last().is_some_and(|line| continues(line));
         if goes_on && self.held.len() < LONGEST_COMMAND {
             return;
         }
@@ -244,6 +244,14 @@ impl<'a> Screen<'a> {
         }
         self.checker.within(text)
     }
+}
+
+/// Whether a shell reads the next line as a part of this one. An escaped backslash continues
+/// nothing, and a comment ends with its line; what only looks like one is judged line by line.
+fn continues(line: &str) -> bool {
+    let backslashes = line.len() - line.trim_end_matches('\\').len();
+    let may_be_comment = line.starts_with('#') || line.contains(" #") || line.contains("\t#");
+    backslashes % 2 == 1 && !may_be_comment
 }
 
 fn show(line: &str, shown: &mut String) {

@@ -198,12 +198,14 @@ impl Backend {
     }
 
     async fn body(&self, mut response: reqwest::Response) -> Result<Vec<u8>, HelpError> {
+        let until = Until::begin(self.patience);
         let mut body = Vec::new();
         while let Some(piece) = self.next(&mut response).await? {
             if body.len() + piece.len() > LONGEST_ANSWER {
                 return Err(too_long());
             }
             body.extend_from_slice(&piece);
+            until.check()?;
         }
         Ok(body)
     }
@@ -214,7 +216,7 @@ impl Backend {
         mut response: reqwest::Response,
         show: &mut (dyn FnMut(&str) + '_),
     ) -> Result<bool, HelpError> {
-        let (begin, longest) = (Instant::now(), self.patience.saturating_mul(WHOLE_ANSWER));
+        let until = Until::begin(self.patience);
         let mut events = Events::default();
         let mut redactor = Some(self.credential.redactor());
         let mut length = 0;
@@ -237,9 +239,7 @@ impl Backend {
                 let why = "its answer ended in the middle";
                 return Err(HelpError::Request(why.to_owned()));
             }
-            if begin.elapsed() > longest {
-                return Err(HelpError::Request("its answer doesn't end".to_owned()));
-            }
+            until.check()?;
         }
         Ok(is_cut)
     }
@@ -298,6 +298,28 @@ impl Backend {
 
     fn silent(&self) -> HelpError {
         HelpError::Silent(self.patience.as_secs())
+    }
+}
+
+/// When a whole answer has to be there: one that drips would keep its turn for ever.
+struct Until {
+    begin: Instant,
+    longest: Duration,
+}
+
+impl Until {
+    fn begin(patience: Duration) -> Self {
+        Until {
+            begin: Instant::now(),
+            longest: patience.saturating_mul(WHOLE_ANSWER),
+        }
+    }
+
+    fn check(&self) -> Result<(), HelpError> {
+        match self.begin.elapsed() > self.longest {
+            true => Err(HelpError::Request("its answer doesn't end".to_owned())),
+            false => Ok(()),
+        }
     }
 }
 

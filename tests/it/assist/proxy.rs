@@ -346,6 +346,7 @@ fn questions_are_limited_by_a_rate_that_matches_help() {
                 v: 1,
                 rate: [(pattern.to_owned(), "1/hour".to_owned())].into(),
                 customer_id: None,
+                delegation: None,
             }),
             ..claims()
         };
