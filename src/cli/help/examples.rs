@@ -263,12 +263,12 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("ati admin keys list", &["ati admin keys list user-42"]),
     (
         "ati admin keys show",
-        &["ati admin keys show 5f70bf18a086..."],
+        &["ati admin keys show 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef"],
     ),
     (
         "ati admin keys revoke",
         &[
-            "ati admin keys revoke 5f70bf18a086...",
+            "ati admin keys revoke 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef",
             "ati admin keys revoke --user user-42 --alias-prefix job- --by night-shift",
         ],
     ),
