@@ -18,7 +18,7 @@ POLICY = """
 preset = "careful"
 allowed_tools = ["gh", "shop:*", "bench_*"]
 denied_commands = ["gh repo delete", "gh:secret_*", "kubectl", "shop:refund"]
-effect_restrictions = { destructive = false, cost = "medium", trust = "low" }
+effect_restrictions = { destructive = false, cost = "medium" }
 require_confirmation = ["effects.filesystem.write"]
 """
 DELEGATION = ["--allow-tool", "bench_*", "--deny-command", "bench_drop", "--restrict", "destructive=false", "--confirm", "effects.filesystem.write"]

@@ -72,7 +72,7 @@ impl Filter {
         let mut words = words.iter().map(|word| word.text.as_str());
         while let Some(word) = words.next() {
             if self.name == "jq" && matches!(word, "--arg" | "--argjson") {
-                (words.next(), words.next());
+                words.nth(1);
             } else if let Some(long) = word.strip_prefix("--") {
                 let option = long.split('=').next().unwrap_or(long);
                 if !LONG.iter().any(|known| known[2..] == *option) {

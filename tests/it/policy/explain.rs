@@ -166,6 +166,35 @@ fn explained_call_is_what_then_happens() {
     assert!(audited.iter().all(|line| line["tool"] != "explain"));
 }
 
+/// What `/explain` says to a caller with this token.
+fn explained(proxy: &Proxy, token: &str, question: &Value) -> Value {
+    let asker = [
+        ("authorization", token),
+        ("x-sandbox-signature", &sign("POST", "/explain")),
+    ];
+    let body = question.to_string();
+    let mut client = proxy.client();
+    client
+        .send("POST", "/explain", &asker, body.as_bytes())
+        .json()
+}
+
+fn body_with_two_lengths_is_explained_as_refused(proxy: &Proxy, token: &str) {
+    for (method, url) in [("GET", "/tools"), ("POST", "/tools"), ("GET", "/nope")] {
+        let headers = json!({"transfer-encoding": "chunked", "content-length": "5"});
+        let question = json!({"request": {"method": method, "url": url, "headers": headers}});
+        let explained = explained(proxy, token, &question);
+        let text = format!(
+            "{method} {url} HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\
+             content-length: 5\r\n\r\n0\r\n\r\n"
+        );
+        let mut client = proxy.client();
+        client.write(text.as_bytes());
+        let answer = client.read(false);
+        agree(&explained, &answer, &format!("{method} {url}"));
+    }
+}
+
 #[test]
 fn explained_request_is_what_then_happens() {
     let api = upstream();
@@ -225,15 +254,7 @@ fn explained_request_is_what_then_happens() {
                 question["token"] = json!(bare);
                 headers.push(("authorization", &token));
             }
-            let asker = [
-                ("authorization", token.as_str()),
-                ("x-sandbox-signature", &sign("POST", "/explain")),
-            ];
-            let body = question.to_string();
-            let explained = proxy
-                .client()
-                .send("POST", "/explain", &asker, body.as_bytes());
-            let explained = explained.json();
+            let explained = explained(&proxy, &token, &question);
             let what = format!("{method} {url} signed {is_signed} token {has_token}");
             let answer = proxy.client().send(method, url, &headers, b"");
             match explained["verdict"].as_str() {
@@ -250,31 +271,7 @@ fn explained_request_is_what_then_happens() {
         }
     }
     assert!(count >= 60, "{count}");
-    // A body whose length can be read in two ways.
-    let two = [("transfer-encoding", "chunked"), ("content-length", "5")];
-    for (method, url) in [("GET", "/tools"), ("POST", "/tools"), ("GET", "/nope")] {
-        let headers: Value = two
-            .iter()
-            .map(|(n, v)| ((*n).to_owned(), json!(v)))
-            .collect();
-        let question = json!({"request": {"method": method, "url": url, "headers": headers}});
-        let asker = [
-            ("authorization", token.as_str()),
-            ("x-sandbox-signature", &sign("POST", "/explain")),
-        ];
-        let body = question.to_string();
-        let explained = proxy
-            .client()
-            .send("POST", "/explain", &asker, body.as_bytes());
-        let text = format!(
-            "{method} {url} HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\
-             content-length: 5\r\n\r\n0\r\n\r\n"
-        );
-        let mut client = proxy.client();
-        client.write(text.as_bytes());
-        let answer = client.read(false);
-        agree(&explained.json(), &answer, &format!("{method} {url}"));
-    }
+    body_with_two_lengths_is_explained_as_refused(&proxy, &token);
     // A caller without proof learns nothing.
     let question = json!({"request": {"method": "GET", "url": "/api/x"}}).to_string();
     let unproved = proxy
