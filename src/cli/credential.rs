@@ -237,7 +237,7 @@ pub(super) fn open(env: &Environment) -> Result<Store, Failure> {
         let message = "there is no database: ATI_DB_URL isn't set";
         return Err(Failure::invalid(message).hint("set it to what the proxy has"));
     };
-    Store::open(database, Tables::Check).map_err(failed)
+    Store::open_for_command(database, Tables::Check).map_err(failed)
 }
 
 pub(super) fn failed(error: StoreError) -> Failure {

@@ -12,7 +12,7 @@ pub fn load(settings: &Settings) -> Result<Option<Arc<StoredCredentials>>, Probl
     let Some(database) = &settings.database_url else {
         return Ok(None);
     };
-    let rows = Store::open(database, Tables::Check)
+    let rows = Store::open_for_command(database, Tables::Check)
         .and_then(|store| store.wait(|db| async move { credentials::load(&db).await }));
     let rows = match rows {
         Ok((_, rows)) => rows,

@@ -20,8 +20,6 @@ use super::row::Row;
 use super::statement::Statement;
 use super::url::Url;
 
-/// Below the time that a request waits for the store, so that the cause is told instead.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1500);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const POSTGRES_CONNECTIONS: u32 = 8;
 const SQLITE_READERS: u32 = 4;
@@ -51,10 +49,14 @@ pub(super) enum Pools {
 }
 
 impl Db {
-    pub(super) async fn connect(url: Url, tables: Tables) -> Result<Self, StoreError> {
+    pub(super) async fn connect(
+        url: Url,
+        tables: Tables,
+        wait: Duration,
+    ) -> Result<Self, StoreError> {
         match url {
-            Url::Sqlite(path) => connect_sqlite(&path, tables).await,
-            Url::Postgres(options) => connect_postgres(*options).await,
+            Url::Sqlite(path) => connect_sqlite(&path, tables, wait).await,
+            Url::Postgres(options) => connect_postgres(*options, wait).await,
         }
     }
 
@@ -236,7 +238,7 @@ impl Drop for OwnedWriter {
     }
 }
 
-async fn connect_sqlite(path: &Path, tables: Tables) -> Result<Db, StoreError> {
+async fn connect_sqlite(path: &Path, tables: Tables, wait: Duration) -> Result<Db, StoreError> {
     match std::fs::metadata(path) {
         // SQLite's own message doesn't say why. Not by opening it: closing it again would end the
         // locks that other connections of this process hold.
@@ -266,13 +268,13 @@ async fn connect_sqlite(path: &Path, tables: Tables) -> Result<Db, StoreError> {
         .journal_mode(SqliteJournalMode::Wal)
         // A revocation has to outlive a power cut.
         .synchronous(SqliteSynchronous::Full)
-        .busy_timeout(ACQUIRE_TIMEOUT)
+        .busy_timeout(wait)
         .foreign_keys(false)
         .disable_statement_logging();
     let pool = |connections| {
         SqlitePoolOptions::new()
             .max_connections(connections)
-            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .acquire_timeout(wait)
     };
     let opened = Arc::new(AtomicU64::new(0));
     let counted = opened.clone();
@@ -309,20 +311,20 @@ fn create(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-async fn connect_postgres(options: PgConnectOptions) -> Result<Db, StoreError> {
+async fn connect_postgres(options: PgConnectOptions, wait: Duration) -> Result<Db, StoreError> {
     let options = options
         .options([("statement_timeout", STATEMENT_TIMEOUT)])
         .application_name("ati")
         .disable_statement_logging();
     // Outside of the pool, which would try until its time is over, and not tell why.
     let connected = PgConnection::connect_with(&options);
-    let connection = tokio::time::timeout(CONNECT_TIMEOUT, connected)
+    let connection = tokio::time::timeout(CONNECT_TIMEOUT.max(wait), connected)
         .await
-        .map_err(|_| StoreError::Slow(CONNECT_TIMEOUT))??;
+        .map_err(|_| StoreError::Slow(CONNECT_TIMEOUT.max(wait)))??;
     connection.close().await?;
     let pool = PgPoolOptions::new()
         .max_connections(POSTGRES_CONNECTIONS)
-        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .acquire_timeout(wait)
         .idle_timeout(Duration::from_secs(600))
         .max_lifetime(Duration::from_secs(1800))
         .connect_lazy_with(options);

@@ -51,6 +51,9 @@ use crate::keyring::Secret;
 
 /// A request waits this long for the store, and is refused then.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Of that, for a connection: so that the cause is told instead.
+const REQUESTS_WAIT: Duration = Duration::from_millis(1500);
+const COMMANDS_WAIT: Duration = Duration::from_secs(15);
 /// Making the first connection, checking the tables, or making them.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -82,6 +85,16 @@ pub fn check_url(database: &Secret) -> Result<(), StoreError> {
 impl Store {
     /// Connects, and checks or makes the tables. Blocks until that is done.
     pub fn open(database: &Secret, tables: Tables) -> Result<Self, StoreError> {
+        Store::open_with(database, tables, REQUESTS_WAIT)
+    }
+
+    /// The same for a command, which has more time than a request: a busy database isn't away.
+    pub fn open_for_command(database: &Secret, tables: Tables) -> Result<Self, StoreError> {
+        Store::open_with(database, tables, COMMANDS_WAIT)
+    }
+
+    /// `wait`: for a connection, or for another one's lock.
+    fn open_with(database: &Secret, tables: Tables, wait: Duration) -> Result<Self, StoreError> {
         let url = url::parse(database)?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -92,7 +105,7 @@ impl Store {
         let (sender, opened) = mpsc::channel();
         runtime.spawn(async move {
             let work = async {
-                let db = Db::connect(url, tables).await?;
+                let db = Db::connect(url, tables, wait).await?;
                 match tables {
                     Tables::Read | Tables::Check => {}
                     Tables::Migrate => schema::migrate(&db).await?,

@@ -49,7 +49,7 @@ impl Place {
                  the database",
             ));
         };
-        Store::open(database, Tables::Check)
+        Store::open_for_command(database, Tables::Check)
             .map(Place::Database)
             .map_err(|e| failed(&e))
     }

@@ -16,7 +16,7 @@ const MOST: usize = 100_000;
 
 /// Shows entries of the call log in the database.
 pub fn show(database: &Secret, shown: &Shown) -> Result<u8, Failure> {
-    let store = Store::open(database, Tables::Read).map_err(failure)?;
+    let store = Store::open_for_command(database, Tables::Read).map_err(failure)?;
     runtime()?.block_on(read(&store, shown))
 }
 

@@ -26,7 +26,7 @@ impl DemoStore {
     pub fn create(dir: &Path) -> Result<Self, Failure> {
         let url = format!("sqlite:{}", dir.join("store.db").display());
         let url = Secret::new(url.as_bytes()).map_err(broken)?;
-        let store = Store::open(&url, Tables::Migrate).map_err(broken)?;
+        let store = Store::open_for_command(&url, Tables::Migrate).map_err(broken)?;
         let key = RawKey::generate().ok_or_else(|| broken("no random numbers"))?;
         let wanted = IssueRequest {
             user_id: "demo-user".into(),
