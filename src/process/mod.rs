@@ -19,7 +19,8 @@ mod supervisor;
 
 use std::ffi::OsString;
 use std::process::Stdio;
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -151,21 +152,29 @@ pub async fn run(spec: Spec) -> Result<Finished, ProcessError> {
 /// As [`run`]. `held` is dropped when the child is gone, even where the caller has left before.
 pub async fn run_holding(spec: Spec, held: impl Send + 'static) -> Result<Finished, ProcessError> {
     let children = CHILDREN.as_ref().ok_or_else(ProcessError::no_thread)?;
-    let running = children.spawn(async move {
+    let group = Arc::<AtomicI32>::default();
+    let known = group.clone();
+    let task = children.spawn(async move {
         let _held = held;
-        run_to_end(spec).await
+        run_to_end(spec, &known).await
     });
-    let mut running = AbortOnDrop(running);
-    let finished = (&mut running.0).await;
+    let mut running = AbortOnDrop { task, group };
+    let finished = (&mut running.task).await;
     finished.map_err(|_| ProcessError::no_thread())?
 }
 
-/// A task that is aborted when the caller that waits for it leaves.
-struct AbortOnDrop<T>(JoinHandle<T>);
+/// A task that is aborted when the caller that waits for it leaves. The child is killed at once: a
+/// command that a signal ends doesn't wait for the thread of its children.
+struct AbortOnDrop<T> {
+    task: JoinHandle<T>,
+    /// That of the child while it runs, or 0.
+    group: Arc<AtomicI32>,
+}
 
 impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
+        kill_group(Pid::from_raw(self.group.load(Ordering::Acquire)));
     }
 }
 
@@ -178,15 +187,20 @@ impl Drop for KillOnDrop {
     }
 }
 
-async fn run_to_end(spec: Spec) -> Result<Finished, ProcessError> {
+async fn run_to_end(spec: Spec, known: &AtomicI32) -> Result<Finished, ProcessError> {
     let mut child = spawn(&spec).map_err(|e| ProcessError::Spawn(e.to_string()))?;
     let group = child
         .id()
         .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    known.store(
+        group.map_or(0, |group| group.as_raw_nonzero().get()),
+        Ordering::Release,
+    );
     let mut unfinished = KillOnDrop(group);
     let ended =
         tokio::time::timeout(spec.timeout, finish(&mut child, group, spec.max_output)).await;
     kill_group(unfinished.0.take());
+    known.store(0, Ordering::Release);
     let _ = child.wait().await;
     ended.unwrap_or(Err(ProcessError::Timeout))
 }
