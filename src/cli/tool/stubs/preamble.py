@@ -47,8 +47,8 @@ def _run(tool: str, words: List[str], arguments: Optional[str]) -> Any:
         return json.loads(ended.stdout) if ended.stdout.strip() else None
     lines = ended.stderr.strip().splitlines()
     try:
-        error = json.loads(lines[-1])["error"]
-        message, code, hint = str(error["message"]), str(error["code"]), error.get("hint")
+        told = json.loads(lines[-1])["error"]
+        message, code, hint = str(told["message"]), str(told["code"]), told.get("hint")
     except (IndexError, KeyError, TypeError, ValueError):
         message, code, hint = ended.stderr.strip(), "unknown", None
     raise AtiError(message, code, ended.returncode, hint)
